@@ -1,0 +1,5 @@
+"""``python -m abele``."""
+
+from abele.cli import main
+
+main()

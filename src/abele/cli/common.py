@@ -1,0 +1,75 @@
+"""What the commands share: consoles, progress, JSON output, errors, writing reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from abele.errors import AbeleError, InvalidOption
+from abele.machine.system import System, find_system
+
+Json = typer.Option(False, "--json", help="Print one JSON object (or list) to the standard output, and nothing else.")
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on the current streams."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def fail(error: AbeleError) -> int:
+    """Say what is wrong in one paragraph; returns the exit status."""
+    out = console(stderr=True)
+    out.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+    out.print(str(error), markup=False)
+    return error.exit_status
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on the standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    for convert in ("tolist", "item"):
+        if hasattr(value, convert):
+            return getattr(value, convert)()
+    return str(value)
+
+
+def systems(names: list[str]) -> list[System]:
+    """The systems of these names; an unknown one raises ``InvalidOption`` with a suggestion."""
+    return [find_system(name) for name in names]
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Any]:
+    """A spinner on the standard error with the step that is under way; yields ``tell(program, step)``."""
+    out = console(stderr=True)
+    if quiet or not out.is_terminal:
+        yield lambda program, step: None
+        return
+    with out.status("Starting …") as status:
+        yield lambda program, step: status.update(f"{program}: {step} …")
+
+
+def write_file(path: Path, text: str) -> Path:
+    """Write a report whole or not at all; a full disk or a bad path is a clear error."""
+    fresh = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise InvalidOption(
+            f"The report {str(path)!r} could not be written: {error.strerror or error}",
+            remedy="Choose another place with --report, or make room on the disk. What ran was not affected.",
+        ) from error
+    return path

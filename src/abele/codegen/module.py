@@ -1,0 +1,256 @@
+"""Kernels and the library that compiles them, with a cache of object code on disk.
+
+A :class:`Kernel` is named by a hash of its text, so equal kernels are compiled once however often they are
+asked for. A :class:`Library` is one LLVM module: compiled, or read back from the cache, as a whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+import numpy as np
+
+from abele.codegen.emit import Function
+from abele.codegen.host import Host, host
+from abele.errors import BadCache
+
+Pointer = int | np.ndarray
+
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_MAGIC = b"abele object 1\n"
+_RUN_STEPS = "abele_run_steps"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """LLVM text of one native function ``void (void **pointers, int64 begin, int64 end)``.
+
+    Attributes:
+        name: the symbol, a hash of the text.
+        text: the function, and whatever internal functions it calls.
+        pointers: how many addresses it takes.
+        units: independent pieces of work; a call does those of ``[begin, end)``.
+        grain: where a range may be cut: multiples of this give the same bits as one call, at full speed.
+        workspace: bytes behind the last pointer, 0 when there is no workspace pointer.
+        cost: about how many floating-point or memory operations one unit is, to decide on threads.
+    """
+
+    name: str
+    text: str
+    pointers: int
+    units: int
+    grain: int = 1
+    workspace: int = 0
+    cost: int = 1
+
+
+def start(types: Sequence[str] = ("ptr", "i64", "i64")) -> Function:
+    """A function with the common signature, to be ended with :func:`finish`."""
+    return Function("@", types)
+
+
+def finish(
+    fn: Function,
+    prefix: str,
+    pointers: int,
+    units: int,
+    *,
+    grain: int = 1,
+    workspace: int = 0,
+    cost: int = 1,
+    helpers: Sequence[Function] = (),
+    target: Host | None = None,
+) -> Kernel:
+    """Names what :func:`start` began by its content and makes the kernel."""
+    bits = (target or host()).vector_bits
+    attributes = f'nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+    body = "\n".join([*(h.text() for h in helpers), fn.text()]).replace(") #0 {", f") {attributes} {{")
+    name = f"{prefix}_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    for helper in helpers:
+        body = body.replace(f"@{helper.name}(", f"@{name}_{helper.name}(")
+    return Kernel(name, body.replace("@@(", f"@{name}("), pointers, units, grain, workspace, cost)
+
+
+def arguments(fn: Function, count: int) -> list:
+    """The ``count`` addresses that the first parameter points at."""
+    return [fn.load("ptr", fn.offset(fn.parameters[0], i, "ptr")) for i in range(count)]
+
+
+def _steps_text() -> str:
+    """A loop over a table of (function, pointers, begin, end)."""
+    fn = Function(_RUN_STEPS, ("ptr", "i64", "i64"))
+    table, first, last = fn.parameters
+
+    def step(i):
+        row = fn.offset(table, i * 4, "i64")
+        code, pointers = fn.load("ptr", row), fn.load("ptr", fn.offset(row, 1, "i64"))
+        begin, end = fn.load("i64", fn.offset(row, 2, "i64")), fn.load("i64", fn.offset(row, 3, "i64"))
+        fn.do(f"call void {code.text}(ptr {pointers.text}, i64 {begin.text}, i64 {end.text})")
+
+    fn.loop(first, last, 1, [], step)
+    return fn.text()
+
+
+class Library:
+    """Compiles kernels together and gives their addresses.
+
+    Args:
+        kernels: any number, repeats allowed.
+        cache: a directory for object code, made when missing; None keeps nothing. A directory that cannot be
+            written is done without; an entry that cannot be read back is moved aside with a warning.
+        target: the processor; this computer's unless a test says otherwise.
+    """
+
+    def __init__(
+        self,
+        kernels: Iterable[Kernel | Iterable[Kernel]],
+        cache: str | os.PathLike[str] | None = None,
+        target: Host | None = None,
+    ) -> None:
+        self.target = target or host()
+        unique: dict[str, Kernel] = {}
+        for entry in kernels:
+            for kernel in (entry,) if isinstance(entry, Kernel) else entry:
+                unique[kernel.name] = kernel
+        names = sorted(unique)
+        self.text = "\n\n".join([_steps_text(), *(unique[n].text for n in names)])
+        key = "\0".join([self.text, self.target.cpu, self.target.features, llvmlite.__version__])
+        self.key = hashlib.sha256(key.encode()).hexdigest()
+        self.from_cache = False
+        store = Path(cache) if cache is not None else None
+        code = _read(store / f"{self.key}.o") if store else None
+        if code is None:
+            code = self._compile()
+            if store:
+                _write(store / f"{self.key}.o", code)
+        else:
+            self.from_cache = True
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self._addresses = {n: self._engine.get_function_address(n) for n in [*names, _RUN_STEPS]}
+
+    def _machine(self) -> llvm.TargetMachine:
+        target = llvm.Target.from_triple(llvm.get_process_triple())
+        return target.create_target_machine(cpu=self.target.cpu, features=self.target.features, opt=3, jit=True)
+
+    def _compile(self) -> bytes:
+        machine = self._machine()
+        module = llvm.parse_assembly(self.text)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        # The kernels are already written in vectors and blocks: these passes would only spend time.
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = options.slp_vectorization = False
+        options.loop_unrolling = options.loop_interleaving = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return machine.emit_object(module)
+
+    def address(self, kernel: Kernel | str) -> int:
+        """The native address of a kernel (or of the step runner, by name)."""
+        return self._addresses[kernel if isinstance(kernel, str) else kernel.name]
+
+    def function(self, kernel: Kernel):
+        """A ctypes function ``(pointer_table, begin, end)``."""
+        return _SIGNATURE(self.address(kernel))
+
+    def call(
+        self,
+        kernels: Kernel | Sequence[Kernel],
+        pointers: Sequence[Pointer],
+        begin: int = 0,
+        end: int | None = None,
+    ) -> None:
+        """Runs a kernel, or a tuple of them in order, over ``[begin, end)`` (all units by default).
+
+        Allocates the pointer table, and the workspace when ``pointers`` leaves it out: for tests and one-off
+        calls. A program that runs often keeps tables of its own, see :class:`Steps`.
+        """
+        for kernel in (kernels,) if isinstance(kernels, Kernel) else kernels:
+            given = list(pointers)
+            if kernel.workspace and len(given) == kernel.pointers - 1:
+                pointers = [*given, np.empty(kernel.workspace, np.uint8)]
+                given = list(pointers)
+            if len(given) != kernel.pointers:
+                raise ValueError(f"{kernel.name} takes {kernel.pointers} pointers, not {len(given)}")
+            table = pointer_table(given)
+            self.function(kernel)(table.ctypes.data, begin, kernel.units if end is None else end)
+
+
+def pointer_table(pointers: Sequence[Pointer]) -> np.ndarray:
+    """The addresses of arrays (or given addresses) as a kernel wants them."""
+    return np.array([p if isinstance(p, int) else p.ctypes.data for p in pointers], np.uintp)
+
+
+class Steps:
+    """A fixed list of kernel calls that runs as one native call.
+
+    Args:
+        library: where the kernels were compiled.
+        calls: (kernel, pointers, begin, end) in order. The arrays among the pointers are kept alive.
+    """
+
+    def __init__(self, library: Library, calls: Sequence[tuple[Kernel, Sequence[Pointer], int, int]]) -> None:
+        self._keep = (library, [list(pointers) for _, pointers, _, _ in calls])
+        self._tables = [pointer_table(pointers) for _, pointers, _, _ in calls]
+        rows = [
+            (library.address(kernel), table.ctypes.data, begin, end)
+            for (kernel, _, begin, end), table in zip(calls, self._tables, strict=True)
+        ]
+        self.table = np.array(rows, np.int64).reshape(len(rows), 4)
+        self._run = _SIGNATURE(library.address(_RUN_STEPS))
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        """Runs the calls ``[begin, end)`` of the list, all by default. Releases Python's lock."""
+        self._run(self.table.ctypes.data, begin, len(self.table) if end is None else end)
+
+
+def with_units(kernel: Kernel, units: int) -> Kernel:
+    """The same code for another number of units (kernels whose text does not depend on the size)."""
+    return replace(kernel, units=units)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        warnings.warn(str(BadCache(f"the cache entry {path} cannot be read ({error})")), stacklevel=3)
+        return None
+    head = len(_MAGIC) + 32
+    code = data[head:]
+    if data[: len(_MAGIC)] == _MAGIC and data[len(_MAGIC) : head] == hashlib.sha256(code).digest():
+        return code
+    aside = path.with_suffix(".bad")
+    try:
+        path.replace(aside)
+        fate = f"it was moved to {aside.name}"
+    except OSError:
+        fate = "it was left there"
+    warnings.warn(str(BadCache(f"the cache entry {path} is damaged; {fate} and is compiled again")), stacklevel=3)
+    return None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Writes an entry whole or not at all; a full or read-only disk is not an error."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            temporary = file.name
+            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)

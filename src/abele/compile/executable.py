@@ -1,0 +1,76 @@
+"""Compiling as a function: graph and options in, executable out; the same in gives the same out.
+
+An executable is the checked schedule and the key of what it was made from. Compiled programs are cached on disk by
+that key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import abele
+from abele.compile.cache import Cache
+from abele.compile.lower import lower
+from abele.compile.passes.base import PassRecord, run_passes
+from abele.compile.pipelines import CompileOptions, passes_for
+from abele.ir.graph import Graph
+from abele.ir.text import print_graph
+from abele.machine.system import System
+from abele.schedule.records import Schedule
+from abele.schedule.rules import check
+from abele.schedule.text import parse_schedule, print_schedule
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled program.
+
+    Attributes:
+        schedule: what runs, is charged and is drawn.
+        system: the machine that it was compiled for.
+        key: digest of the graph, the options, the machine and the version of Abele.
+        passes: what each pass did (empty when the program came from the cache).
+        cached: whether it came from the cache.
+        compile_seconds: CPU seconds spent.
+    """
+
+    schedule: Schedule
+    system: System
+    key: str
+    passes: tuple[PassRecord, ...] = ()
+    cached: bool = False
+    compile_seconds: float = 0.0
+
+
+def compile_graph(
+    graph: Graph,
+    options: CompileOptions,
+    *,
+    cache: Cache | None = None,
+    watch: Callable[[str, Graph], None] | None = None,
+) -> Executable:
+    """Compile a forward graph (see the importers) to an executable.
+
+    Args:
+        cache: where compiled programs are kept; ``None`` compiles afresh.
+        watch: called with the name of each pass and the graph that it made, for progress and for looking in between.
+    """
+    start = time.process_time()
+    text = f"{abele.__version__}\n{options.describe()}\n{print_graph(graph)}"
+    key = hashlib.sha256(text.encode()).hexdigest()
+    if cache is not None and (found := cache.get(key)) is not None:
+        schedule = parse_schedule(found)
+        return Executable(schedule, options.system, key, (), True, time.process_time() - start)
+    lowered, records = run_passes(graph, passes_for(options), watch)
+    begun = time.process_time()
+    schedule = lower(lowered, options.system, replicas=options.replicas, options=options.plan)
+    if watch is not None:
+        watch("lower", lowered)
+    check(schedule)
+    records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))
+    if cache is not None:
+        cache.put(key, print_schedule(schedule))
+    return Executable(schedule, options.system, key, tuple(records), False, time.process_time() - start)

@@ -1,0 +1,206 @@
+"""Lowering: a graph becomes the schedule, operation by operation, with the plans of their families.
+
+Each function is lowered once, where it is first called, with the homes of that caller's operands. A weight lies
+where the first operation that reads it wants it: until then its home is undecided. Reshapes are views and leave no
+step. Every distinct question is planned once, so the time grows with the distinct operations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from abele.errors import Bug
+from abele.ir.graph import Graph, Operation, Value
+from abele.ir.rules import CONTROL
+from abele.ir.types import TensorType
+from abele.machine.system import System
+from abele.ops.planning import PlanOptions, Question, make_plan
+from abele.schedule.layout import Layout, spread
+from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
+
+VIEWS = ("reshape", "checkpoint")
+"""Operations whose result is their operand seen under another shape or name: no tile does anything."""
+
+
+@dataclass
+class _Draft:
+    """A tensor whose home may still be undecided."""
+
+    name: str
+    type: TensorType
+    kind: str
+    home: Layout | None
+    ipu: int
+    source: str = ""
+
+
+@dataclass
+class _Lowering:
+    graph: Graph
+    system: System
+    options: PlanOptions
+    drafts: dict[str, _Draft] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    plans: dict[Question, Plan] = field(default_factory=dict)
+    cursor: int = 0
+
+    # tensors ------------------------------------------------------------------------------------------------
+
+    def draft(self, function: str, type: TensorType, kind: str, home: Layout | None, ipu: int, source="") -> str:
+        name = f"{function}.{len(self.drafts)}"
+        self.drafts[name] = _Draft(name, type, kind, home, ipu, source)
+        return name
+
+    def settle(self, name: str) -> Layout:
+        """The home of a tensor; one that nothing decided is spread evenly."""
+        draft = self.drafts[name]
+        if draft.home is None:
+            draft.home = spread(draft.type.size, self.system.chip.tiles, _grain(draft.type))
+        return draft.home
+
+    # functions ----------------------------------------------------------------------------------------------
+
+    def function(self, graph: Graph, parameters: list[str]) -> Function:
+        uses = {v: Use(p, v.type) for v, p in zip(graph.inputs, parameters, strict=True)}
+        nodes: list[Node] = []
+        for op in graph.operations:
+            if op.name in VIEWS:
+                uses[op.result] = Use(uses[op.operands[0]].tensor, op.result.type)
+            elif op.name in CONTROL:
+                nodes.append(self.control(graph.name, op, uses))
+            else:
+                nodes.append(self.step(graph.name, op, uses))
+        results = tuple(uses[v].tensor for v in graph.outputs)
+        return Function(graph.name, tuple(parameters), results, tuple(nodes))
+
+    def control(self, where: str, op: Operation, uses: dict[Value, Use]) -> Node:
+        name = str(op.attributes["function"])
+        callee = self.graph.functions[name]
+        actuals = tuple(uses[v].tensor for v in op.operands)
+        if name not in self.functions:
+            parameters = [
+                self.draft(name, v.type, "argument", self.drafts[a].home, self.drafts[a].ipu, self.drafts[a].source)
+                for v, a in zip(callee.inputs, actuals, strict=True)
+            ]
+            self.functions[name] = self.function(callee, parameters)
+            for parameter in parameters:
+                self.settle(parameter)
+        function = self.functions[name]
+        for parameter, actual in zip(function.parameters, actuals, strict=True):
+            if self.drafts[actual].home is None:
+                self.drafts[actual].home = self.settle(parameter)
+        results = []
+        for value, result in zip(op.results, function.results, strict=True):
+            results.append(self.draft(where, value.type, "value", self.settle(result), op.origin.ipu))
+            uses[value] = Use(results[-1], value.type)
+        if op.name == "call":
+            return Call(name, actuals, tuple(results), op.origin)
+        count, stages = int(op.attributes["count"]), int(op.attributes.get("stages", 1))  # type: ignore[arg-type]
+        return Repeat(name, count, actuals, tuple(results), stages, op.origin)
+
+    # steps --------------------------------------------------------------------------------------------------
+
+    def step(self, where: str, op: Operation, uses: dict[Value, Use]) -> Step:
+        operands = tuple(uses[v] for v in op.operands)
+        plan = self.plan(op, operands)
+        self.adopt_homes(plan, operands)
+        results = []
+        for value, home in zip(op.results, plan.homes, strict=True):
+            name = self.draft(where, value.type, "value", home, op.origin.ipu)
+            results.append(Use(name, value.type))
+            uses[value] = results[-1]
+        return Step(op.name, operands, tuple(results), op.attributes, plan, op.origin)
+
+    def plan(self, op: Operation, operands: tuple[Use, ...]) -> Plan:
+        largest = max((v.type.size for v in (*op.results, *op.operands)), default=0)
+        small = largest < self.system.chip.tiles * 8
+        question = Question(
+            op.name,
+            tuple(op.attributes.items()),
+            tuple(v.type for v in op.operands),
+            tuple(v.type for v in op.results),
+            tuple(self.drafts[u.tensor].home for u in operands),
+            self.system.chip,
+            self.cursor if small else 0,
+            self.options,
+        )
+        plan = self.plans.get(question)
+        if plan is None:
+            plan = self.plans[question] = make_plan(question)
+            if len(plan.homes) != len(op.results):
+                raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
+        if small and plan.sets:
+            self.cursor = (self.cursor + plan.sets[-1].grid.blocks) % self.system.chip.tiles
+        return plan
+
+    def adopt_homes(self, plan: Plan, operands: tuple[Use, ...]) -> None:
+        """An operand that lay nowhere lies from now on where the plan reads it without exchange."""
+        for compute_set in plan.sets:
+            for access in compute_set.reads:
+                if access.name.startswith("in"):
+                    draft = self.drafts[operands[int(access.name[2:])].tensor]
+                    if draft.home is None and access.resident:
+                        draft.home = access.layout
+        for use in operands:
+            self.settle(use.tensor)
+
+
+def _grain(type: TensorType) -> int:
+    """Elements of 8 bytes, the unit in which tiles load and store."""
+    return max(1, 8 // type.dtype.bytes)
+
+
+def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptions | None = None) -> Schedule:
+    """The schedule of a graph on a system.
+
+    Args:
+        graph: the program; composites without a plan must have been expanded.
+        system: the machine; a replica takes as many of its IPUs as the graph's origins name.
+        replicas: copies of the program that run side by side.
+        options: what the user asks of all plans.
+    """
+    ipus = 1 + max((op.origin.ipu for g in graph.all_graphs() for op in g.operations), default=0)
+    work = _Lowering(graph, system, options or PlanOptions())
+    first_reader = _first_readers(graph)
+    parameters = [
+        work.draft("main", v.type, port.kind, None, first_reader.get(v, 0), port.name)
+        for v, port in zip(graph.inputs, graph.input_ports, strict=True)
+    ]
+    main = work.function(graph.replace(name="main"), parameters)
+    tensors = {
+        d.name: Tensor(d.name, d.type, d.kind, work.settle(d.name), d.ipu, d.source) for d in work.drafts.values()
+    }
+    return Schedule(
+        graph.name,
+        system.name,
+        system.chip.tiles,
+        ipus,
+        replicas,
+        tensors,
+        main,
+        work.functions,
+        graph.input_ports,
+        graph.output_ports,
+    )
+
+
+def _first_readers(graph: Graph) -> Mapping[Value, int]:
+    """The IPU of the operation that reads each graph input first (through calls)."""
+
+    def of(g: Graph) -> dict[Value, int]:
+        found: dict[Value, int] = {}
+        for op in g.operations:
+            inner: dict[Value, int] = {}
+            if op.name in CONTROL:
+                callee = graph.functions[str(op.attributes["function"])]
+                below = done.get(callee.name)
+                if below is None:
+                    below = done[callee.name] = [of(callee)]
+                inner = {a: below[0].get(v, op.origin.ipu) for v, a in zip(callee.inputs, op.operands, strict=True)}
+            for value in op.operands:
+                found.setdefault(value, inner.get(value, op.origin.ipu))
+        return found
+
+    done: dict[str, list[dict[Value, int]]] = {}
+    return of(graph)

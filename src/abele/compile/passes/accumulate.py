@@ -1,0 +1,82 @@
+"""Gradient accumulation: the micro-batch becomes the body of a loop that sums gradients.
+
+Before: a graph that makes gradients from one micro-batch. After: zeroed accumulators, ``repeat count`` of the
+micro-batch which adds to them, and the accumulated gradients as outputs. State that a micro-batch changes (running
+statistics, the random seed) is carried from turn to turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from abele.ir.builder import Builder
+from abele.ir.graph import Graph, Port
+from abele.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Run the micro-batch ``count`` times and sum its gradients.
+
+    Attributes:
+        count: turns of the loop; with 1 and ``always`` false the graph is left as it is.
+        mean: divide the sums by ``count``.
+        dtype: element type of the accumulators, or empty for that of each gradient.
+        always: make the loop even for one turn (a pipeline needs it).
+        stages: pipeline stages over which the turns overlap.
+    """
+
+    count: int
+    mean: bool = True
+    dtype: str = ""
+    always: bool = False
+    stages: int = 1
+    name: str = "accumulate"
+
+    def run(self, graph: Graph) -> Graph:
+        if self.count == 1 and not self.always:
+            return graph
+        gradients = graph.outputs_of("gradient")
+        changed = graph.outputs_of("state")
+        states = graph.inputs_of("state")
+        body, carried_types = self.body(graph)
+        builder = Builder(graph.name, {**graph.functions, body.name: body})
+        given = {}
+        for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+            given[value] = builder.input(value.type, port.kind, port.name)
+        fixed = [given[v] for v, p in zip(graph.inputs, graph.input_ports, strict=True) if not _is_changed(p, changed)]
+        start = [builder.constant(0.0, t.dtype, t.shape) for t in carried_types]
+        operands = [*start, *(given[states[name]] for name in changed), *fixed]
+        results = builder.repeat(body.name, self.count, operands, stages=self.stages)
+        sums = list(results[: len(gradients)])
+        if self.mean and self.count > 1:
+            with builder.at(replace(builder.origin, phase="update")):
+                sums = [builder.mul(s, builder.constant(1.0 / self.count, s.dtype)) for s in sums]
+        ports = [Port("gradient", name) for name in gradients] + [Port("state", name) for name in changed]
+        return builder.finish([*sums, *results[len(gradients) :]], ports)
+
+    def body(self, graph: Graph) -> tuple[Graph, list[TensorType]]:
+        """The function of one turn, and the types of the accumulators."""
+        gradients = graph.outputs_of("gradient")
+        changed = graph.outputs_of("state")
+        builder = Builder("micro_batch", graph.functions)
+        types = [v.type.with_dtype(DType(self.dtype)) if self.dtype else v.type for v in gradients.values()]
+        sums = [builder.input(t) for t in types]
+        states = graph.inputs_of("state")
+        given = {states[name]: builder.input(states[name].type) for name in changed}
+        for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+            if not _is_changed(port, changed):
+                given[value] = builder.input(value.type)
+        outputs = builder.inline(graph, [given[v] for v in graph.inputs])
+        made = dict(zip(graph.outputs, outputs, strict=True))
+        with builder.at(replace(builder.origin, phase="backward")):
+            added = []
+            for before, gradient in zip(sums, gradients.values(), strict=True):
+                new = made[gradient]
+                new = new if new.dtype == before.dtype else builder.cast(new, dtype=str(before.dtype))
+                added.append(builder.add(before, new))
+        return builder.finish([*added, *(made[v] for v in changed.values())]), types
+
+
+def _is_changed(port: Port, changed) -> bool:
+    return port.kind == "state" and port.name in changed

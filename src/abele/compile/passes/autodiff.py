@@ -1,0 +1,252 @@
+"""Reverse-mode differentiation of a graph: adds the gradients of the loss as outputs.
+
+Before: outputs ``loss`` and anchors. After: the same, and a ``gradient`` output for each parameter. A call of a
+function becomes a call of its forward twin, which also returns what the gradient needs, and of a backward function;
+each is made once, however many layers call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from abele.compile.passes.inline import inline_results
+from abele.errors import InvalidOption, Unsupported
+from abele.ir.builder import Builder
+from abele.ir.graph import Graph, Operation, Port, Value
+from abele.ir.operation import Composite, NotDifferentiable, expansion, lookup
+from abele.ir.types import DType
+
+
+@dataclass(frozen=True)
+class Autodiff:
+    """Differentiate the loss with respect to parameters.
+
+    Attributes:
+        parameters: names of the state inputs whose gradients are wanted.
+        loss_scaling: name of a hyper input that multiplies the loss before differentiation, or empty for none.
+        recompute_layers: backward functions compute the forward of their layer again instead of keeping its
+            intermediate values, so that a layer keeps only its inputs.
+    """
+
+    parameters: tuple[str, ...]
+    loss_scaling: str = ""
+    recompute_layers: bool = False
+    name: str = "autodiff"
+
+    def run(self, graph: Graph) -> Graph:
+        losses = graph.outputs_of("loss")
+        if len(losses) != 1:
+            raise InvalidOption(
+                f"The graph has {len(losses)} losses; training needs exactly one",
+                remedy="Mark it with poptorch.identity_loss, or return one of torch's losses.",
+            )
+        states = graph.inputs_of("state")
+        wanted = {name: states[name] for name in self.parameters if name in states}
+        walk = _Differentiation(graph, self.recompute_layers)
+        (loss,) = losses.values()
+        joint = _Joint(walk, graph, set(wanted.values()))
+        builder = joint.builder
+        origin = replace(joint.producer_origin(loss), phase="backward", file="", line=0)
+        with builder.at(origin):
+            seed = builder.constant(1.0, loss.dtype, loss.shape)
+            if self.loss_scaling:
+                scale = builder.input(loss.type.with_shape(()).with_dtype(DType.F32), "hyper", self.loss_scaling)
+                seed = builder.mul(seed, builder.cast(scale, dtype=str(loss.dtype)))
+        joint.backward({loss: seed})
+        gradients, ports = [], []
+        for name, value in wanted.items():
+            found = joint.cotangents.get(value)
+            if found is None:
+                found = builder.constant(0.0, value.dtype, value.shape)
+            gradients.append(found)
+            ports.append(Port("gradient", name))
+        return builder.finish((*graph.outputs, *gradients), (*graph.output_ports, *ports))
+
+
+@dataclass
+class _Twins:
+    """What the gradient of a function needs: its forward twin, its backward function, and how to bind them.
+
+    ``kept`` lists, for each leading input of the backward function, the forward input (``("input", i)``) or
+    the extra result of the forward twin (``("result", i)``) that feeds it.
+    """
+
+    forward: str
+    backward: str
+    kept: list[tuple[str, int]]
+    active_inputs: list[int]
+
+
+@dataclass
+class _Differentiation:
+    """Functions differentiated so far, by name and by which inputs and results matter."""
+
+    graph: Graph
+    recompute: bool
+    twins: dict[tuple, _Twins] = field(default_factory=dict)
+    functions: dict[str, Graph] = field(default_factory=dict)
+    active_memo: dict[tuple, tuple[bool, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.functions = dict(self.graph.functions)
+
+    def active_results(self, name: str, mask: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Which results of a function depend on its inputs marked in ``mask``."""
+        key = (name, mask)
+        if key not in self.active_memo:
+            callee = self.functions[name]
+            active = {v for v, m in zip(callee.inputs, mask, strict=True) if m}
+            self.spread(callee.operations, active)
+            self.active_memo[key] = tuple(v in active for v in callee.outputs)
+        return self.active_memo[key]
+
+    def spread(self, operations: Iterable[Operation], active: set[Value]) -> None:
+        """Add to ``active`` every float value that depends on it differentiably."""
+        for op in operations:
+            mask = tuple(v in active for v in op.operands)
+            if not any(mask):
+                continue
+            if op.name == "call":
+                found = self.active_results(str(op.attributes["function"]), mask)
+            elif op.name == "repeat" or not isinstance(lookup(op.name).gradient, NotDifferentiable):
+                found = tuple(v.dtype.is_float for v in op.results)
+            else:
+                continue
+            active.update(v for v, yes in zip(op.results, found, strict=True) if yes and v.dtype.is_float)
+
+    def differentiate(self, name: str, mask: tuple[bool, ...], used: tuple[bool, ...]) -> _Twins:
+        """Forward twin and backward function of a function for these active inputs and used results."""
+        key = (name, mask, used)
+        if key in self.twins:
+            return self.twins[key]
+        callee = self.functions[name]
+        joint = _Joint(self, callee, {v for v, m in zip(callee.inputs, mask, strict=True) if m})
+        builder = joint.builder
+        seeds = {v: builder.input(v.type) for v, u in zip(callee.outputs, used, strict=True) if u and v in joint.active}
+        split = len(builder.operations)
+        # A result returned twice has one cotangent here: the caller adds before it calls.
+        joint.backward(seeds)
+        forward_ops, backward_ops = builder.operations[:split], builder.operations[split:]
+        active_inputs = [i for i, v in enumerate(callee.inputs) if mask[i] and v in joint.cotangents]
+        outputs = [joint.cotangents[callee.inputs[i]] for i in active_inputs]
+        if self.recompute:
+            forward_needed, backward_ops = [], [*forward_ops, *backward_ops]
+            forward_ops = list(callee.operations)
+            forward_name = name
+        else:
+            made = {v: op for op in forward_ops for v in op.results}
+            read = [v for op in backward_ops for v in op.operands] + outputs
+            forward_needed = [v for v in dict.fromkeys(read) if v in made]
+            forward_name = self.fresh(f"{name}.forward")
+        read = dict.fromkeys([v for op in backward_ops for v in op.operands] + outputs)
+        kept: list[tuple[str, int]] = [("input", i) for i, v in enumerate(callee.inputs) if v in read]
+        kept_values = [callee.inputs[i] for _, i in kept]
+        kept += [("result", len(callee.outputs) + i) for i in range(len(forward_needed))]
+        kept_values += forward_needed
+        if forward_name != name:
+            self.functions[forward_name] = Graph(
+                forward_name, callee.inputs, tuple(forward_ops), (*callee.outputs, *forward_needed)
+            )
+        backward_name = self.fresh(f"{name}.backward")
+        self.functions[backward_name] = Graph(
+            backward_name, (*kept_values, *seeds.values()), tuple(backward_ops), tuple(outputs)
+        )
+        self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs)
+        return self.twins[key]
+
+    def fresh(self, name: str) -> str:
+        names = (name, *(f"{name}.{i}" for i in range(2, 10_000)))
+        return next(n for n in names if n not in self.functions)
+
+
+class _Joint:
+    """One graph with its forward operations emitted and its backward ones to come, in one builder."""
+
+    def __init__(self, walk: _Differentiation, graph: Graph, wanted: set[Value]) -> None:
+        self.walk, self.graph = walk, graph
+        self.builder = Builder(graph.name)
+        self.builder.functions = walk.functions
+        self.builder.inputs = list(graph.inputs)
+        self.builder.input_ports = list(graph.input_ports)
+        self.active = set(wanted)
+        self.cotangents: dict[Value, Value] = {}
+        operations = list(_expand(graph.operations))
+        walk.spread(operations, self.active)
+        self.forward = operations
+        self.calls: dict[Operation, int] = {}
+        for op in operations:
+            if op.name == "call" and any(v in self.active for v in op.results):
+                # Its place is kept: the call is replaced by that of the forward twin once we know what it must return.
+                self.calls[op] = len(self.builder.operations)
+            self.builder.operations.append(op)
+
+    def producer_origin(self, value: Value):
+        return next((op.origin for op in self.forward if value in op.results), self.builder.origin)
+
+    def backward(self, seeds: Mapping[Value, Value]) -> None:
+        """Walk the forward operations from the last to the first, emitting the gradients."""
+        for value, seed in seeds.items():
+            self.add(value, seed)
+        for op in reversed(self.forward):
+            given = [self.cotangents.get(v) for v in op.results]
+            if not any(g is not None for g in given) or not any(v in self.active for v in op.operands):
+                continue
+            with self.builder.at(replace(op.origin, phase="backward")):
+                gradients = self.call(op, given) if op.name == "call" else self.operation(op, given)
+                for value, gradient in zip(op.operands, gradients, strict=True):
+                    if gradient is not None and value in self.active:
+                        self.add(value, gradient)
+
+    def add(self, value: Value, gradient: Value) -> None:
+        before = self.cotangents.get(value)
+        self.cotangents[value] = gradient if before is None else self.builder.add(before, gradient)
+
+    def operation(self, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+        if op.name == "repeat":
+            raise Unsupported(
+                "The gradient of a loop is not supported", where=op.origin.where, remedy="Write the turns out."
+            )
+        rule = lookup(op.name).gradient
+        assert rule is not None and not isinstance(rule, NotDifferentiable), op.name
+        return rule(self.builder, op, given)
+
+    def call(self, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+        name = str(op.attributes["function"])
+        callee = self.walk.functions[name]
+        mask = tuple(v in self.active for v in op.operands)
+        first = {v: i for i, v in reversed(list(enumerate(callee.outputs)))}
+        merged: dict[int, Value] = {}
+        for position, gradient in enumerate(given):
+            if gradient is not None:
+                at = first[callee.outputs[position]]
+                merged[at] = gradient if at not in merged else self.builder.add(merged[at], gradient)
+        active = self.walk.active_results(name, mask)
+        used = tuple(i in merged and active[i] for i in range(len(callee.outputs)))
+        twins = self.walk.differentiate(name, mask, used)
+        forward = self.walk.functions[twins.forward]
+        extra = tuple(Value(v.type) for v in forward.outputs[len(op.results) :])
+        if twins.forward != name:
+            twin_call = replace(op, results=(*op.results, *extra), attributes={"function": twins.forward})
+            self.builder.operations[self.calls[op]] = twin_call
+        results = (*op.results, *extra)
+        kept = [op.operands[i] if kind == "input" else results[i] for kind, i in twins.kept]
+        cotangents = self.builder.call(twins.backward, [*kept, *(merged[i] for i, u in enumerate(used) if u)])
+        gradients: list[Value | None] = [None] * len(op.operands)
+        for position, cotangent in zip(twins.active_inputs, cotangents, strict=True):
+            gradients[position] = cotangent
+        return gradients
+
+
+def _expand(operations: Iterable[Operation]) -> Iterable[Operation]:
+    """The operations with every composite that has no gradient of its own replaced by its expansion."""
+    for op in operations:
+        if op.name in ("call", "repeat"):
+            yield op
+            continue
+        composite = lookup(op.name)
+        if not isinstance(composite, Composite) or composite.gradient is not None:
+            yield op
+            continue
+        inner = expansion(op.name, [v.type for v in op.operands], op.attributes)
+        yield from _expand(inline_results(inner, op))

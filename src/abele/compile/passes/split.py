@@ -1,0 +1,64 @@
+"""Splitting a model into pipeline stages of about equal work, at the borders of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from abele.compile.passes.layers import runs
+from abele.errors import InvalidOption
+from abele.ir.graph import Graph
+from abele.ir.operation import flops
+
+
+@dataclass(frozen=True)
+class Split:
+    """Give every operation a stage, and each stage an IPU of its own.
+
+    The cuts are those, between layers, for which the largest stage has the least work (flops).
+    """
+
+    stages: int
+    name: str = "split"
+
+    def run(self, graph: Graph) -> Graph:
+        if self.stages == 1:
+            return graph
+        pieces = [(start, stop) for _, start, stop in runs(graph.operations)]
+        if len(pieces) < self.stages:
+            raise InvalidOption(
+                f"The model has {len(pieces)} layers and cannot be split into {self.stages} stages",
+                remedy=f"Ask for at most {len(pieces)} stages.",
+            )
+        work = [
+            sum(flops(op) + op.results[0].type.size for op in graph.operations[a:b] if op.results) for a, b in pieces
+        ]
+        operations = list(graph.operations)
+        for stage, (first, last) in enumerate(_balanced(work, self.stages)):
+            for i in range(pieces[first][0], pieces[last - 1][1]):
+                operations[i] = replace(operations[i], origin=replace(operations[i].origin, stage=stage, ipu=stage))
+        return graph.replace(operations=tuple(operations))
+
+
+def _balanced(work: list[int], stages: int) -> list[tuple[int, int]]:
+    """Cut a list into ``stages`` non-empty runs whose largest sum is least; (first, last + 1) of each run."""
+    low, high = max(work), sum(work)
+    while low < high:
+        limit = (low + high) // 2
+        low, high = (low, limit) if len(_filled(work, limit)) <= stages else (limit + 1, high)
+    cuts = _filled(work, low)
+    while len(cuts) < stages:
+        widest = max(range(len(cuts)), key=lambda i: cuts[i][1] - cuts[i][0])
+        first, last = cuts[widest]
+        cuts[widest : widest + 1] = [(first, (first + last) // 2), ((first + last) // 2, last)]
+    return cuts
+
+
+def _filled(work: list[int], limit: int) -> list[tuple[int, int]]:
+    """Runs filled one after another up to ``limit``."""
+    cuts, first, total = [], 0, 0
+    for i, amount in enumerate(work):
+        if total + amount > limit and i > first:
+            cuts.append((first, i))
+            first, total = i, 0
+        total += amount
+    return [*cuts, (first, len(work))]

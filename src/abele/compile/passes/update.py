@@ -1,0 +1,146 @@
+"""The optimiser as operations of the graph: gradients become the next values of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from abele.errors import InvalidOption, suggest
+from abele.ir.builder import Builder
+from abele.ir.graph import Graph, Port, Value
+from abele.ir.types import DType, TensorType
+
+HYPERS = {
+    "sgd": ("learning_rate", "momentum", "dampening", "weight_decay"),
+    "adam": ("learning_rate", "beta1", "beta2", "eps", "weight_decay"),
+    "rmsprop": ("learning_rate", "alpha", "eps", "momentum", "weight_decay"),
+    "lamb": ("learning_rate", "beta1", "beta2", "eps", "weight_decay", "max_weight_norm"),
+}
+"""The numbers of each kind of optimiser, in the order in which its operation takes them."""
+
+STATES = {
+    "sgd": ("velocity",),
+    "adam": ("first_moment", "second_moment"),
+    "rmsprop": ("square_average", "momentum_buffer", "gradient_average"),
+    "lamb": ("first_moment", "second_moment"),
+}
+"""The tensors, each like its weight, that each kind of optimiser keeps."""
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Which optimiser, for which weights, with which numbers.
+
+    Attributes:
+        kind: a key of ``HYPERS``.
+        groups: parameter groups: names of the weights in each.
+        constants: for each group, the numbers that are fixed in the program; the others are hyper inputs named
+            ``<number>.<group>`` that the host may change between steps.
+        attributes: attributes of the operation (``nesterov``, ``decoupled`` …).
+        state_dtype: element type of the optimiser's tensors.
+        loss_scaling: name of the hyper input by which the gradients are divided, or empty.
+        max_grad_norm: gradients are scaled so that their joint norm is at most this, when positive.
+    """
+
+    kind: str
+    groups: tuple[tuple[str, ...], ...]
+    constants: tuple[tuple[tuple[str, float], ...], ...] = ()
+    attributes: tuple[tuple[str, bool], ...] = ()
+    state_dtype: str = "f32"
+    loss_scaling: str = ""
+    max_grad_norm: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in HYPERS:
+            raise InvalidOption(f"There is no optimiser {self.kind!r}", remedy=suggest(self.kind, HYPERS))
+
+
+@dataclass(frozen=True)
+class Update:
+    """Consume the gradients: each weight gets a next value, and the optimiser's own state is added."""
+
+    optimiser: Optimiser
+    name: str = "update"
+
+    def run(self, graph: Graph) -> Graph:
+        spec = self.optimiser
+        builder = Builder(graph.name, graph.functions)
+        builder.inputs, builder.input_ports = list(graph.inputs), list(graph.input_ports)
+        builder.operations = list(graph.operations)
+        states = graph.inputs_of("state")
+        gradients = {name: g for name, g in graph.outputs_of("gradient").items() if name in states}
+        made = graph.producers()
+        outputs = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "gradient"]
+        with builder.at(replace(builder.origin, phase="update")):
+            gradients = self.scaled(builder, graph, gradients)
+            step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
+            for index, names in enumerate(spec.groups):
+                numbers = self.numbers(builder, index)
+                for name in names:
+                    if name not in gradients:
+                        continue
+                    origin = made[gradients[name]].origin if gradients[name] in made else builder.origin
+                    with builder.at(replace(origin, phase="update", file="", line=0)):
+                        self.weight(builder, name, states[name], gradients[name], step, numbers, outputs)
+        return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
+
+    def scaled(self, b: Builder, graph: Graph, gradients: Mapping[str, Value]) -> dict[str, Value]:
+        """Gradients with the loss scaling undone and their joint norm clipped."""
+        spec, done = self.optimiser, dict(gradients)
+        factor = None
+        if spec.loss_scaling:
+            factor = b.reciprocal(graph.inputs_of("hyper")[spec.loss_scaling])
+        if spec.max_grad_norm > 0 and done:
+            wide = [_as(b, g, DType.F32) for g in done.values()]
+            squares = [b.reduce_sum(b.mul(g, g), axes=tuple(range(len(g.shape)))) for g in wide]
+            total = squares[0]
+            for square in squares[1:]:
+                total = b.add(total, square)
+            norm = b.sqrt(total)
+            norm = norm if factor is None else b.mul(norm, factor)
+            limit = b.constant(spec.max_grad_norm, DType.F32)
+            clip = b.min(b.div(limit, b.add(norm, b.constant(1e-6, DType.F32))), b.constant(1.0, DType.F32))
+            factor = clip if factor is None else b.mul(factor, clip)
+        if factor is None:
+            return done
+        return {name: b.mul(_as(b, g, DType.F32), factor) for name, g in done.items()}
+
+    def count_steps(self, b: Builder, outputs: list[tuple[Value, Port]]) -> Value:
+        """The number of this update, counted from one in a state of its own."""
+        before = b.input(TensorType((), DType.F32), "state", "optimiser.step")
+        step = b.add(before, b.constant(1.0, DType.F32))
+        outputs.append((step, Port("state", "optimiser.step")))
+        return step
+
+    def numbers(self, b: Builder, group: int) -> list[Value]:
+        fixed = dict(self.optimiser.constants[group]) if self.optimiser.constants else {}
+        return [
+            b.constant(fixed[h], DType.F32)
+            if h in fixed
+            else b.input(TensorType((), DType.F32), "hyper", f"{h}.{group}")
+            for h in HYPERS[self.optimiser.kind]
+        ]
+
+    def weight(
+        self,
+        b: Builder,
+        name: str,
+        weight: Value,
+        gradient: Value,
+        step: Value | None,
+        numbers: list[Value],
+        outputs: list[tuple[Value, Port]],
+    ) -> None:
+        """Emit the update of one weight."""
+        spec = self.optimiser
+        kept = STATES[spec.kind]
+        type_ = weight.type.with_dtype(DType(spec.state_dtype))
+        before = [b.input(type_, "state", f"optimiser.{k}.{name}") for k in kept]
+        operands = [weight, gradient, *before, *([step] if step is not None else []), *numbers]
+        after = b.emit(spec.kind, operands, dict(spec.attributes))
+        outputs.append((after[0], Port("state", name)))
+        outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, after[1:], strict=True)]
+
+
+def _as(b: Builder, value: Value, dtype: DType) -> Value:
+    return value if value.dtype == dtype else b.cast(value, dtype=str(dtype))

@@ -1,0 +1,95 @@
+"""The passes in order: plain lists, one for inference and one for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from abele.compile.passes.accumulate import Accumulate
+from abele.compile.passes.autodiff import Autodiff
+from abele.compile.passes.base import Pass
+from abele.compile.passes.common import CommonSubexpressions
+from abele.compile.passes.dead_code import DeadCode
+from abele.compile.passes.expand import Expand
+from abele.compile.passes.fold import Fold
+from abele.compile.passes.fuse import Fuse
+from abele.compile.passes.outline import Outline
+from abele.compile.passes.recompute import Recompute
+from abele.compile.passes.replicate import Replicate
+from abele.compile.passes.seed import AdvanceSeed
+from abele.compile.passes.split import Split
+from abele.compile.passes.streams import Streams
+from abele.compile.passes.update import Optimiser, Update
+from abele.machine.system import System
+from abele.ops.elementwise import ELEMENTWISE
+from abele.ops.planning import PlanOptions
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a program is compiled for.
+
+    Attributes:
+        system: the machine.
+        replicas: copies of the program that run side by side on different data.
+        accumulation: micro-batches in a training step; for inference, turns of the pipeline in one run.
+        stages: pipeline stages; above 1 with ``split`` the model is cut by the compiler, else the graph's origins say.
+        split: let the compiler cut the model into ``stages``.
+        optimiser: what updates the weights; ``None`` for inference.
+        loss_scaling: name of the hyper input that scales the loss, or empty.
+        mean: gradients are averaged over micro-batches and replicas (else summed).
+        accumulator: element type of the gradient accumulators, or empty for that of the gradients.
+        recompute: ``none``, ``checkpoints`` (from those that the user placed) or ``layers`` (each repeated layer).
+        outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
+        plan: what is asked of all plans.
+    """
+
+    system: System
+    replicas: int = 1
+    accumulation: int = 1
+    stages: int = 1
+    split: bool = False
+    optimiser: Optimiser | None = None
+    loss_scaling: str = ""
+    mean: bool = True
+    accumulator: str = ""
+    recompute: str = "checkpoints"
+    outline: bool = True
+    fuse: bool = True
+    plan: PlanOptions = field(default_factory=PlanOptions)
+
+    def describe(self) -> str:
+        """Everything that decides what is compiled, as text: part of the key of an executable."""
+        parts = [f"{f}={getattr(self, f)!r}" for f in self.__dataclass_fields__ if f != "system"]
+        return f"system={self.system.key()};" + ";".join(parts)
+
+
+def passes_for(options: CompileOptions) -> list[Pass]:
+    """The passes that a program with these options goes through, in order."""
+    passes: list[Pass] = []
+    if options.split:
+        passes.append(Split(options.stages))
+    if options.outline:
+        passes.append(Outline())
+    if options.optimiser is not None:
+        passes += _training(options, options.optimiser)
+    else:
+        passes += [AdvanceSeed(), Streams(), Accumulate(options.accumulation, stages=options.stages)]
+    passes += [Expand(), Fold(ELEMENTWISE), CommonSubexpressions()]
+    if options.recompute == "checkpoints":
+        passes.append(Recompute())
+    passes.append(DeadCode())
+    if options.fuse:
+        passes += [Fuse(ELEMENTWISE), DeadCode(name="dead-code-after-fusion")]
+    return passes
+
+
+def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
+    parameters = tuple(name for group in optimiser.groups for name in group)
+    return [
+        Autodiff(parameters, options.loss_scaling, options.recompute == "layers"),
+        AdvanceSeed(),
+        Streams(),
+        Accumulate(options.accumulation, options.mean, options.accumulator, options.stages > 1, options.stages),
+        Replicate(options.replicas, options.mean),
+        Update(optimiser),
+    ]

@@ -1,0 +1,102 @@
+"""A session: the machine that programs are compiled for, their cache, and what has been compiled and run so far.
+
+``abele run`` opens a session around a user's script; the faces compile through the session that is open, so that
+the command can charge and draw afterwards what the script ran. Without a command a default session stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from abele.compile.cache import Cache
+from abele.compile.executable import Executable, compile_graph
+from abele.compile.pipelines import CompileOptions
+from abele.errors import InvalidOption
+from abele.ir.graph import Graph
+from abele.machine.system import System, find_system
+
+DEFAULT_SYSTEM = "bow-2000"
+
+
+@dataclass
+class CompiledProgram:
+    """One program that a session compiled, and how it has been run.
+
+    Attributes:
+        name: what the user calls the model.
+        graph, options: what it was compiled from, so that it can be compiled for another machine.
+        samples: samples in one run of the program, all replicas together.
+        runs, wall_seconds: runs so far and the seconds that they took on this computer.
+    """
+
+    name: str
+    graph: Graph
+    options: CompileOptions
+    executable: Executable
+    samples: int = 1
+    runs: int = 0
+    wall_seconds: float = 0.0
+
+
+@dataclass
+class Session:
+    """See the module.
+
+    Attributes:
+        system: the machine to compile for.
+        cache: where executables are kept, or ``None``.
+        progress: told the name of each pass as it ends.
+        programs: everything compiled so far.
+    """
+
+    system: System
+    cache: Cache | None = None
+    progress: Callable[[str, str], None] | None = None
+    programs: list[CompiledProgram] = field(default_factory=list)
+
+    def compile(
+        self, name: str, graph: Graph, options: CompileOptions, *, samples: int = 1, cache: Cache | None = None
+    ) -> CompiledProgram:
+        """Compile a program for this session's machine and remember it."""
+        ipus = options.replicas * (1 + max((op.origin.ipu for op in graph.operations), default=0))
+        if options.split:
+            ipus = options.replicas * options.stages
+        if ipus > options.system.ipus:
+            raise InvalidOption(
+                f"The program needs {ipus} IPUs and the system {options.system.name!r} has {options.system.ipus}",
+                remedy="Choose a larger system (`abele systems` lists them), or fewer replicas or stages.",
+            )
+        watch = None
+        if self.progress is not None:
+            tell = self.progress
+
+            def watch(step: str, _: Graph) -> None:
+                tell(name, step)
+
+        executable = compile_graph(graph, options, cache=cache or self.cache, watch=watch)
+        program = CompiledProgram(name, graph, options, executable, samples)
+        self.programs.append(program)
+        return program
+
+
+_STACK: list[Session] = []
+
+
+def current() -> Session:
+    """The session that is open; a default one, for ``$ABELE_SYSTEM`` or a Bow-2000, when none is."""
+    if not _STACK:
+        _STACK.append(Session(find_system(os.environ.get("ABELE_SYSTEM", DEFAULT_SYSTEM))))
+    return _STACK[-1]
+
+
+@contextmanager
+def opened(session: Session) -> Iterator[Session]:
+    """Make ``session`` the current one."""
+    _STACK.append(session)
+    try:
+        yield session
+    finally:
+        _STACK.remove(session)

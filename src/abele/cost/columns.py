@@ -1,0 +1,91 @@
+"""Elements of layouts as NumPy columns over tiles and classes, each distinct question answered once.
+
+Everything in ``cost`` is either one number for a class of equal vertices or a column over tiles; nothing loops over
+tiles or blocks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from abele.schedule.geometry import columns, volume, window
+from abele.schedule.layout import Grid, Layout
+
+
+class Columns:
+    """Answers about the layouts of one schedule. Kept for the length of one ``cost``: it remembers by identity."""
+
+    def __init__(self, tiles: int) -> None:
+        self.tiles = tiles
+        self._by_id: dict[tuple[str, int], tuple[object, np.ndarray]] = {}
+        self._by_value: dict[tuple[str, object], np.ndarray] = {}
+
+    def elements(self, layout: Layout) -> np.ndarray:
+        """Elements of the layout on each tile, ``int64[tiles]``; do not write to it."""
+        return self._remember("elements", layout, Layout.elements_on_tiles)
+
+    def covered(self, grid: Grid) -> np.ndarray:
+        """True for each tile that has a block of the grid, ``bool[tiles]``."""
+
+        def make(grid: Grid) -> np.ndarray:
+            column = np.zeros(grid.tiles, bool)
+            column[grid.tile(np.arange(grid.blocks))] = True
+            return column
+
+        return self._remember("covered", grid, make)
+
+    def _remember(self, what: str, record, make) -> np.ndarray:
+        known = self._by_id.get((what, id(record)))
+        if known is not None:
+            return known[1]
+        key = (what, record)
+        if key not in self._by_value:
+            self._by_value[key] = make(record)
+        self._by_id[what, id(record)] = record, self._by_value[key]
+        return self._by_value[key]
+
+
+def region_sizes(layout: Layout, lengths: list[np.ndarray]) -> np.ndarray:
+    """Most elements that a vertex of each class touches, given the part length of every axis, ``int64[classes]``."""
+    count = np.ones(len(lengths[0]) if lengths else 1, np.int64)
+    for span, size in zip(layout.spans, layout.shape, strict=True):
+        if span.axis is None:
+            count = count * size
+            continue
+        part = lengths[span.axis]
+        touched = (span.stride * (part - 1) + span.extent - 1) // span.divide + 1
+        count = count * np.where(part > 0, np.clip(touched, 0, size), 0)
+    return count
+
+
+def most_sent(home: Layout, read: Layout) -> int:
+    """Most elements that one tile sends when a tensor that lies in ``home`` is read, each at most once.
+
+    What a tile holds of the window that is read; through two different views, the smaller of what it holds and the
+    window.
+    """
+    box = window(read)
+    if home.shape != read.shape:
+        return min(int(home.elements().max()), volume(box))
+    _, start, stop = columns(home)
+    low, high = (np.array(side, np.int64)[:, None] for side in zip(*box, strict=True)) if box else (0, 0)
+    inside = np.maximum(0, np.minimum(stop, high) - np.maximum(start, low))
+    return int(np.prod(inside, axis=0).max())
+
+
+def shared_by_pairs(read: Layout, bus: int) -> bool:
+    """True when the tiles of every exchange bus receive the same pieces through this layout.
+
+    Blocks that differ only in trailing axes which the spans do not follow read the same; their number must be a
+    multiple of the tiles on a bus, or all blocks (graphcore/poplibs, ExchangeEstimator).
+    """
+    followed = {span.axis for span in read.spans}
+    run = 1
+    for i in reversed(range(len(read.grid.axes))):
+        if i in followed and read.grid.axes[i].parts > 1:
+            break
+        run *= read.grid.axes[i].parts
+    blocks = math.prod(axis.parts for axis in read.grid.axes)
+    return run > 1 and (run == blocks or (run % bus == 0 and read.grid.first % bus == 0))

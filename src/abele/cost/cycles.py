@@ -1,0 +1,396 @@
+"""Cycles of a schedule: every compute set, every copy, every loop.
+
+A compute set is a sync and an exchange (when anything is received), then its vertices: as slow as the busiest tile in
+each. Steps follow one another on a replica, except in a pipeline, where the turns of a loop overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from abele.cost.columns import Columns, most_sent, region_sizes, shared_by_pairs
+from abele.ir.types import TensorType
+from abele.machine.exchange import (
+    all_reduce_seconds,
+    exchange_cycles,
+    host_seconds,
+    link_seconds,
+    sync_cycles,
+)
+from abele.machine.system import System
+from abele.schedule.layout import Layout
+from abele.schedule.liveness import Copies, Liveness, Pair
+from abele.schedule.records import Access, Call, ComputeSet, Function, Node, Repeat, Schedule, Step, Tensor
+from abele.schedule.vertex import Work, vertex_kind
+
+PARTS = ("compute", "exchange", "links", "sync", "host", "bubble")
+"""Kinds of cycles. ``exchange`` is between tiles of one IPU, ``links`` between IPUs and replicas; ``sync`` holds the
+start of compute sets too; ``bubble`` is the time in which the slowest stage of a pipeline waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Tile cycles by kind."""
+
+    compute: float = 0.0
+    exchange: float = 0.0
+    links: float = 0.0
+    sync: float = 0.0
+    host: float = 0.0
+    bubble: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.exchange + self.links + self.sync + self.host + self.bubble
+
+    def __add__(self, other: Cycles) -> Cycles:
+        return Cycles(*(getattr(self, part) + getattr(other, part) for part in PARTS))
+
+    def __mul__(self, factor: float) -> Cycles:
+        return Cycles(*(getattr(self, part) * factor for part in PARTS))
+
+    def as_dict(self) -> dict[str, float]:
+        return {part: getattr(self, part) for part in PARTS}
+
+
+@dataclass(frozen=True)
+class SetCost:
+    """One compute set: cycles, and what moves.
+
+    Attributes:
+        vertex: the kind of its vertices, ``vertices`` of them.
+        compute, exchange, sync: tile cycles.
+        received: bytes received by each tile, ``int64[tiles]``, other IPUs' included; ``sent`` at most by one tile.
+        linked: bytes that cross from other IPUs, each element once.
+        busy: cycles of all vertices together, for the balance of tiles.
+        touched: bytes that the vertices load and store.
+        scratch: bytes of scratch on a tile, at most.
+    """
+
+    vertex: str
+    vertices: int
+    compute: float
+    exchange: float
+    sync: float
+    links: float
+    received: np.ndarray
+    sent: int
+    linked: int
+    busy: float
+    touched: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """All compute sets of a plan."""
+
+    sets: tuple[SetCost, ...]
+    cycles: Cycles
+    vertices: int
+    received: int
+    linked: int
+    touched: int
+    busy: float
+
+
+class Charger:
+    """Charges the nodes of one schedule. Equal plans on equal types are charged once."""
+
+    def __init__(self, schedule: Schedule, system: System, live: Liveness, columns: Columns) -> None:
+        self.schedule, self.system, self.live, self.columns = schedule, system, live, columns
+        self.chip = system.chip
+        self.plans: dict[tuple, PlanCost] = {}
+        self.nodes: dict[int, Cycles] = {}
+        self.copied: dict[int, dict[str, int]] = {}
+        self.functions: dict[str, Cycles] = {}
+        self.stages: dict[str, dict[int, Cycles]] = {}
+        self.slots: dict[int, tuple[float, int]] = {}
+
+    # plans ---------------------------------------------------------------------------------------------------
+
+    def plan(self, step: Step) -> PlanCost:
+        """Cost of a step's plan."""
+        tensors = [self.schedule.tensors[use.tensor] for use in step.operands]
+        homes = tuple(id(t.home) for t in tensors)
+        far = tuple(t.ipu if t.ipu != step.origin.ipu else -1 for t in tensors)
+        types = tuple(use.type for use in (*step.operands, *step.results))
+        key = (id(step.plan), homes, types, far, step.origin.ipu if any(f >= 0 for f in far) else -1)
+        known = self.plans.get(key)
+        if known is None:
+            known = self.plans[key] = self._plan(step, tensors)
+        return known
+
+    def _plan(self, step: Step, tensors: Sequence[Tensor]) -> PlanCost:
+        plan = step.plan
+        types = {f"in{i}": use.type for i, use in enumerate(step.operands)}
+        types |= {f"out{i}": use.type for i, use in enumerate(step.results)}
+        types |= {f"tmp{i}": type_ for i, type_ in enumerate(plan.temporaries)}
+        homes = {f"in{i}": [t.home] for i, t in enumerate(tensors)}
+        far = {f"in{i}": t.ipu for i, t in enumerate(tensors) if t.ipu != step.origin.ipu}
+        sets = []
+        for cs in plan.sets:
+            sets.append(self._set(cs, types, homes, far, step.origin.ipu))
+            for access in cs.writes:
+                homes.setdefault(access.name, []).append(access.layout)
+        cycles = Cycles(
+            sum(s.compute for s in sets),
+            sum(s.exchange for s in sets),
+            sum(s.links for s in sets),
+            sum(s.sync for s in sets),
+        )
+        return PlanCost(
+            tuple(sets),
+            cycles,
+            sum(s.vertices for s in sets),
+            sum(int(s.received.sum()) for s in sets),
+            sum(s.linked for s in sets),
+            sum(s.touched for s in sets),
+            sum(s.busy for s in sets),
+        )
+
+    def _set(
+        self,
+        cs: ComputeSet,
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+        ipu: int,
+    ) -> SetCost:
+        counts, lengths = cs.grid.classes()
+        work = Work(
+            {axis.name: length for axis, length in zip(cs.grid.axes, lengths, strict=True)},
+            tuple(region_sizes(access.layout, lengths) for access in cs.reads),
+            tuple(region_sizes(access.layout, lengths) for access in cs.writes),
+            tuple(types[access.name] for access in cs.reads),
+            tuple(types[access.name] for access in cs.writes),
+            cs.attributes,
+        )
+        kind = vertex_kind(cs.vertex)
+        vertex = np.broadcast_to(np.asarray(kind.cycles(self.chip, work), np.float64), counts.shape)
+        scratch = kind.temporary_bytes(work) if kind.temporary_bytes else 0
+        moved = [a for a in cs.reads if not a.resident or a.name in far]
+        received, exchange, sent, linked, links = self._exchange(moved, types, homes, far, ipu)
+        touched = sum(
+            int((sizes * counts).sum()) * types[access.name].dtype.bytes
+            for access, sizes in zip((*cs.reads, *cs.writes), (*work.reads, *work.writes), strict=True)
+        )
+        syncs = sync_cycles(self.system, 2 if linked else 1) if exchange or links else 0
+        return SetCost(
+            cs.vertex,
+            int(counts.sum()),
+            float(vertex.max()),
+            exchange,
+            float(syncs + self.chip.compute_set_cycles),
+            links,
+            received,
+            sent,
+            linked,
+            float((vertex * counts).sum()),
+            touched,
+            int(np.max(scratch)),
+        )
+
+    def _exchange(
+        self,
+        moved: Sequence[Access],
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+        ipu: int,
+    ) -> tuple[np.ndarray, float, int, int, float]:
+        """Received bytes by tile, exchange cycles, bytes sent by the busiest tile, bytes and cycles over links."""
+        single = np.zeros(self.schedule.tiles, np.int64)
+        paired = np.zeros(self.schedule.tiles, np.int64)
+        sent, linked, links = 0, 0, 0.0
+        for access in moved:
+            size = types[access.name].dtype.bytes
+            column = paired if shared_by_pairs(access.layout, self.chip.tiles_per_exchange_bus) else single
+            column += self.columns.elements(access.layout) * size
+            source = far.get(access.name)
+            if source is None:
+                sent += sum(most_sent(home, access.layout) for home in homes[access.name]) * size
+            else:
+                # over the links each element comes once, whatever number of tiles reads it
+                crossing = min(types[access.name].size, int(self.columns.elements(access.layout).sum())) * size
+                linked += crossing
+                links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
+        exchange = self._two_rates(single, paired, sent)
+        # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
+        return single + paired, exchange, sent, linked, max(0.0, links - exchange)
+
+    def _two_rates(self, single: np.ndarray, paired: np.ndarray, sent: int) -> float:
+        """Exchange cycles of the busiest tile when some of its bytes come at the rate of a shared bus."""
+        if not paired.any():
+            return float(exchange_cycles(self.chip, int(single.max(initial=0)), sent))
+        if not single.any():
+            return float(exchange_cycles(self.chip, int(paired.max()), sent, paired=True))
+        alone = exchange_cycles(self.chip, single) + exchange_cycles(self.chip, paired, paired=True)
+        alone = alone - np.where((single > 0) & (paired > 0), self.chip.exchange_start_cycles, 0)
+        return float(max(alone.max(), exchange_cycles(self.chip, 0, sent)))
+
+    # nodes ---------------------------------------------------------------------------------------------------
+
+    def node(self, node: Node) -> Cycles:
+        """Cycles of a node each time it runs; a call's are those of its copies alone."""
+        return self.nodes[id(node)]
+
+    def function(self, function: Function) -> Cycles:
+        """Cycles of one run of a function, its calls included."""
+        if function.name not in self.functions:
+            self.functions[function.name] = self._function(function)
+        return self.functions[function.name]
+
+    def _function(self, function: Function) -> Cycles:
+        total, stages = Cycles(), dict[int, Cycles]()
+        for node, shared in _runs(function.nodes):
+            if isinstance(node, Step):
+                cost = self._step(node, shared)
+                self.nodes[id(node)] = cost
+                inside = {node.origin.ipu: cost}
+            else:
+                cost, inside = self._control(node)
+            total += cost
+            for ipu, part in inside.items():
+                stages[ipu] = stages.get(ipu, Cycles()) + part
+        self.stages[function.name] = stages
+        return total
+
+    def _step(self, step: Step, shared: Sequence[Node]) -> Cycles:
+        cost = self.plan(step).cycles
+        if step.operation in HOST:
+            seconds = self._host(_bytes(step))
+            return cost + Cycles(
+                host=self.chip.cycles(seconds if step is shared[0] else seconds - self._host_latency())
+            )
+        if step.operation == "all_reduce":
+            return cost + self._all_reduce(step, shared)
+        return cost
+
+    def _host(self, size: float) -> float:
+        return host_seconds(self.system, size)
+
+    def _host_latency(self) -> float:
+        return self.system.host_latency_seconds
+
+    def _all_reduce(self, step: Step, shared: Sequence[Node]) -> Cycles:
+        """Share of one step in an all-reduce of ``shared``: steps in a row are reduced as one."""
+        s = self.schedule
+        if s.replicas <= 1:
+            return Cycles()
+        per_ipu: dict[int, int] = {}
+        for other in shared:
+            assert isinstance(other, Step)
+            per_ipu[other.origin.ipu] = per_ipu.get(other.origin.ipu, 0) + _bytes(other)
+        everything = sum(per_ipu.values())
+        share = _bytes(step) / everything if everything else 0.0
+        seconds = all_reduce_seconds(self.system, max(per_ipu.values()), s.replicas, s.ipus)
+        sync = sync_cycles(self.system, s.replicas * s.ipus)
+        return Cycles(links=self.chip.cycles(seconds), sync=sync) * share
+
+    def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[int, Cycles]]:
+        """Cycles of a call or repeat with everything inside, and the same by IPU."""
+        callee = self.schedule.functions[node.function]
+        body, by_ipu = self.function(callee), self.stages
+        copies = self.live.copies.get(id(node), Copies())
+        around = self._copy(callee.name, copies.entry) + self._copy(callee.name, copies.exit)
+        here = node.origin.ipu
+        if isinstance(node, Call):
+            self.nodes[id(node)] = around
+            inside = dict(by_ipu[callee.name])
+            inside[here] = inside.get(here, Cycles()) + around
+            return body + around, inside
+        turns = self._copy(callee.name, copies.turns)
+        between = turns * max(0, node.count - 1)
+        self.nodes[id(node)] = around + between
+        if node.stages > 1 and node.count:
+            total = self._pipeline(node, by_ipu[callee.name]) + around + between
+            return total, {here: total}
+        inside = {ipu: part * node.count for ipu, part in by_ipu[callee.name].items()}
+        inside[here] = inside.get(here, Cycles()) + around + between
+        return body * node.count + around + between, inside
+
+    def _pipeline(self, node: Repeat, stages: dict[int, Cycles]) -> Cycles:
+        """Time of overlapped turns: ``count`` slots of the slowest IPU, and the slots in which the pipeline fills and
+        drains, one fewer than its stages (2·stages − 1 of them when there is a backward pass)."""
+        slowest = max(stages.values(), key=lambda c: c.total, default=Cycles())
+        slowest += Cycles(sync=sync_cycles(self.system, self.schedule.ipus))
+        backward = self._has_backward(node.function)
+        ramp = 2 * node.stages - 2 if backward else node.stages - 1
+        self.slots[id(node)] = slowest.total, ramp
+        return slowest * node.count + Cycles(bubble=ramp * slowest.total)
+
+    def _has_backward(self, name: str) -> bool:
+        return any(
+            node.origin.phase == "backward" or (not isinstance(node, Step) and self._has_backward(node.function))
+            for node in self.schedule.functions[name].nodes
+        )
+
+    # copies --------------------------------------------------------------------------------------------------
+
+    def _copy(self, callee: str, pairs: Sequence[Pair]) -> Cycles:
+        """Cycles of binding: alike tensors are copied on their tiles, others exchanged, all of them at once."""
+        if not pairs:
+            return Cycles()
+        received = np.zeros(self.schedule.tiles, np.int64)
+        on_tile = np.zeros(self.schedule.tiles, np.int64)
+        sent, links, linked = 0, 0.0, 0
+        for source, target in pairs:
+            a, b = self.schedule.tensors[source], self.schedule.tensors[target]
+            column = self.columns.elements(b.home) * b.type.dtype.bytes
+            if a.ipu == b.ipu and a.home == b.home:
+                on_tile += column
+                continue
+            received += column
+            if a.ipu == b.ipu:
+                sent += int(self.columns.elements(a.home).max()) * a.type.dtype.bytes
+            else:
+                linked += a.type.bytes
+                links += self.chip.cycles(link_seconds(self.system, a.type.bytes, a.ipu, b.ipu))
+        exchange = float(exchange_cycles(self.chip, int(received.max()), sent))
+        syncs = sync_cycles(self.system, 2 if linked else 1) if exchange else 0
+        copied = float(-(-int(on_tile.max()) // self.chip.memcpy_bytes_per_cycle))
+        return Cycles(copied, exchange, max(0.0, links - exchange), float(syncs + self.chip.compute_set_cycles))
+
+    # the ends ------------------------------------------------------------------------------------------------
+
+    def ends(self) -> tuple[Cycles, Cycles]:
+        """What one device iteration costs before and after main: data in, results out, states moved to their place."""
+        s = self.schedule
+
+        def size(names: Sequence[str], ports, kinds: tuple[str, ...]) -> int:
+            return sum(s.tensors[n].type.bytes for n, p in zip(names, ports, strict=False) if p.kind in kinds)
+
+        def host(size: int) -> Cycles:
+            return Cycles(host=self.chip.cycles(self._host(size)))
+
+        begin = host(size(s.main.parameters, s.input_ports, ("data",)))
+        end = host(size(s.main.results, s.output_ports, ("anchor", "loss", "gradient")))
+        end += Cycles(host=self.chip.cycles(self.system.host_step_seconds)) + self._copy(s.main.name, self.live.final)
+        return begin, end
+
+
+HOST = ("host_load", "host_store")
+
+
+def _bytes(step: Step) -> int:
+    """Bytes that a stream or collective moves on each replica."""
+    return sum(use.type.bytes for use in (step.results or step.operands))
+
+
+def _runs(nodes: Sequence[Node]):
+    """Every node with the run of steps of the same operation, next to one another, that it belongs to."""
+    at = 0
+    while at < len(nodes):
+        node = nodes[at]
+        stop = at + 1
+        if isinstance(node, Step) and (node.operation in HOST or node.operation == "all_reduce"):
+            while stop < len(nodes) and isinstance(other := nodes[stop], Step) and other.operation == node.operation:
+                stop += 1
+        run = nodes[at:stop]
+        for each in run:
+            yield each, run
+        at = stop

@@ -1,0 +1,296 @@
+"""What every tile holds: always, and over the program.
+
+Always live are state and hyper values, vertex code and state, exchange and control code, stacks. The rest comes from
+the live ranges of storages, plus what a step takes while it runs: received bytes, temporaries, scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from abele.cost.columns import Columns
+from abele.cost.cycles import Charger, PlanCost
+from abele.machine.exchange import exchange_code_bytes
+from abele.machine.system import System
+from abele.schedule.liveness import Liveness, Moment, names_made
+from abele.schedule.records import Plan, Schedule, Step
+from abele.schedule.vertex import vertex_kind
+
+STACK_BYTES = 1024
+"""Stacks of the supervisor and the workers on every tile. Assumed; no public figure."""
+
+FIELD_BYTES = 8
+"""State of a vertex for each tensor that it touches: a pointer and a size. Assumed."""
+
+CONTROL_INSTRUCTIONS = 12
+"""Instructions on every tile that start one compute set: sync, call of the exchange, run of the vertex. Assumed."""
+
+ALWAYS = ("state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack")
+SOMETIMES = ("values", "temporaries", "exchange buffers")
+CATEGORIES = ALWAYS + SOMETIMES
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTensor:
+    """One storage that is live on the fullest tile at its peak.
+
+    Attributes:
+        tensor: its name in the schedule; ``source`` the name that the user knows it by, or empty.
+        kind, type: of the tensor.
+        bytes: on the fullest tile, all ``copies``; ``total_bytes`` over all tiles.
+        first, last: moments between which it is live; the whole program for state.
+        operation, file, line, module: what makes it, and where the user wrote that.
+    """
+
+    tensor: str
+    source: str
+    kind: str
+    type: str
+    bytes: int
+    total_bytes: int
+    copies: int
+    first: int
+    last: int
+    operation: str
+    file: str
+    line: int
+    module: str
+
+
+@dataclass(frozen=True)
+class TileMemory:
+    """Bytes on the tiles of one replica.
+
+    Attributes:
+        limit: memory of a tile.
+        max: bytes on the fullest tile at its peak; ``mean`` over all tiles, each at its own peak.
+        fullest_tile, fullest_ipu: where.
+        peak_step: the moment of the peak (an index into the curve).
+        categories: bytes by kind on the fullest tile at the peak; they add up to ``max``.
+        totals: peak bytes of every tile, ``int64[ipus, tiles]``.
+        always: always-live bytes by kind, each ``int64[ipus, tiles]``.
+        curve_max, curve_mean: at every moment, over the tiles of the fullest IPU, ``float64[moments]``.
+        by_tensor: what is live on the fullest tile at the peak, largest first.
+    """
+
+    limit: int
+    max: int
+    mean: float
+    fullest_tile: int
+    fullest_ipu: int
+    peak_step: int
+    categories: dict[str, int]
+    totals: np.ndarray
+    always: dict[str, np.ndarray]
+    curve_max: np.ndarray
+    curve_mean: np.ndarray
+    by_tensor: tuple[LiveTensor, ...]
+
+    @property
+    def fits(self) -> bool:
+        return self.max <= self.limit
+
+    @property
+    def gap(self) -> int:
+        """Bytes by which the fullest tile is over its memory; 0 when it fits."""
+        return max(0, self.max - self.limit)
+
+
+def tile_memory(schedule: Schedule, system: System, live: Liveness, charger: Charger, columns: Columns) -> TileMemory:
+    """Memory of a schedule whose nodes ``charger`` has charged."""
+    return _Memory(schedule, system, live, charger, columns).measure()
+
+
+class _Memory:
+    def __init__(self, schedule: Schedule, system: System, live: Liveness, charger: Charger, columns: Columns) -> None:
+        self.schedule, self.system, self.live = schedule, system, live
+        self.charger, self.columns = charger, columns
+        self.shape = schedule.ipus, schedule.tiles
+        self.transients: dict[int, tuple[PlanCost, np.ndarray]] = {}
+
+    def measure(self) -> TileMemory:
+        always = self._always()
+        base = np.sum(list(always.values()), axis=0)
+        born, dead = self._events()
+        running, peak, when = base.copy(), base.copy(), np.zeros(self.shape, np.int64)
+        levels = np.stack([base.max(axis=1), base.sum(axis=1)]).astype(np.float64)
+        curves = np.zeros((2, self.schedule.ipus, len(self.live.moments)))
+
+        def note(ipu: int, column: np.ndarray) -> tuple[float, float]:
+            """Keep each tile's peak, and give the highest tile and the sum of all."""
+            higher = column > peak[ipu]
+            np.copyto(peak[ipu], column, where=higher)
+            np.copyto(when[ipu], now, where=higher)
+            return float(column.max()), float(column.sum())
+
+        def change(events: list[tuple[str, int]], sign: int) -> None:
+            for tensor, copies in events:
+                running[self._ipu(tensor)] += self._column(tensor) * (sign * copies)
+            for ipu in {self._ipu(tensor) for tensor, _ in events}:
+                levels[:, ipu] = note(ipu, running[ipu])
+
+        for now, moment in enumerate(self.live.moments):
+            change(born.get(now, []), 1)
+            curves[:, :, now] = levels
+            step = moment.node
+            if isinstance(step, Step) and step.plan.sets:
+                ipu = step.origin.ipu
+                curves[:, ipu, now] = note(ipu, running[ipu] + self._transient(step))
+            change(dead.get(now, []), -1)
+        ipu, tile = (int(i) for i in np.unravel_index(int(peak.argmax()), self.shape))
+        now = int(when[ipu, tile])
+        return TileMemory(
+            self.system.chip.tile_memory,
+            int(peak[ipu, tile]),
+            float(peak.mean()),
+            tile,
+            ipu,
+            now,
+            self._categories(always, ipu, tile, now),
+            peak,
+            always,
+            curves[0, ipu],
+            curves[1, ipu] / self.schedule.tiles,
+            self._live_at(ipu, tile, now),
+        )
+
+    # always live ---------------------------------------------------------------------------------------------
+
+    def _always(self) -> dict[str, np.ndarray]:
+        found = {name: np.zeros(self.shape, np.int64) for name in ALWAYS}
+        for name in self.live.always:
+            tensor = self.schedule.tensors[name]
+            found[tensor.kind][tensor.ipu] += self._column(name)
+        found["stack"] += STACK_BYTES
+        chip = self.system.chip
+        code: dict[tuple[int, str], np.ndarray] = {}
+        for (ipu, _), (step, steps) in self._distinct_plans().items():
+            cost = self.charger.plan(step)
+            for cs, charged in zip(step.plan.sets, cost.sets, strict=True):
+                covered = self.columns.covered(cs.grid)
+                for name in vertex_kind(cs.vertex).code:
+                    code[ipu, name] = code[ipu, name] | covered if (ipu, name) in code else covered
+                fields = FIELD_BYTES * (len(cs.reads) + len(cs.writes))
+                found["vertex state"][ipu] += covered * (fields * steps)
+                found["exchange code"][ipu] += exchange_code_bytes(chip, charged.received) * steps
+                found["control code"][ipu] += CONTROL_INSTRUCTIONS * chip.instruction_bytes * steps
+        for (ipu, name), covered in code.items():
+            found["vertex code"][ipu] += covered * chip.estimate_of(name).code_bytes
+        return found
+
+    def _distinct_plans(self) -> dict[tuple[int, int], tuple[Step, int]]:
+        """One step for each distinct cost on each IPU, and how many steps of the program share it."""
+        found: dict[tuple[int, int], tuple[Step, int]] = {}
+        for _, step in self.schedule.steps():
+            if step.plan.sets:
+                key = step.origin.ipu, id(self.charger.plan(step))
+                first, count = found.get(key, (step, 0))
+                found[key] = first, count + 1
+        return found
+
+    # over the program ----------------------------------------------------------------------------------------
+
+    def _events(self) -> tuple[dict[int, list[tuple[str, int]]], dict[int, list[tuple[str, int]]]]:
+        born: dict[int, list[tuple[str, int]]] = {}
+        dead: dict[int, list[tuple[str, int]]] = {}
+        for interval in self.live.intervals:
+            born.setdefault(interval.first, []).append((interval.tensor, interval.copies))
+            dead.setdefault(interval.last, []).append((interval.tensor, interval.copies))
+        return born, dead
+
+    def _ipu(self, tensor: str) -> int:
+        return self.schedule.tensors[tensor].ipu
+
+    def _column(self, name: str) -> np.ndarray:
+        tensor = self.schedule.tensors[name]
+        return self.columns.elements(tensor.home) * tensor.type.dtype.bytes
+
+    def _transient(self, step: Step) -> np.ndarray:
+        """Most bytes on each tile that a step takes beside its operands and results."""
+        cost = self.charger.plan(step)
+        known = self.transients.get(id(cost))
+        if known is None:
+            per_set = [held + received for held, received in self._set_parts(step.plan, cost)]
+            known = self.transients[id(cost)] = cost, np.max(per_set, axis=0)
+        return known[1]
+
+    def _set_parts(self, plan: Plan, cost: PlanCost) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each compute set, bytes of live temporaries and scratch, and of received operands, on each tile."""
+        uses: dict[str, list[int]] = {}
+        columns: dict[str, np.ndarray] = {}
+        for index, cs in enumerate(plan.sets):
+            for access in (*cs.reads, *cs.writes):
+                if access.name.startswith("tmp"):
+                    uses.setdefault(access.name, []).append(index)
+            for access in cs.writes:
+                if access.name.startswith("tmp"):
+                    size = plan.temporaries[int(access.name[3:])].dtype.bytes
+                    column = self.columns.elements(access.layout) * size
+                    columns[access.name] = columns.get(access.name, 0) + column
+        parts = []
+        for index, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
+            held = self.columns.covered(cs.grid) * charged.scratch
+            for name, column in columns.items():
+                if uses[name][0] <= index <= uses[name][-1]:
+                    held = held + column
+            parts.append((held, charged.received))
+        return parts
+
+    # the peak ------------------------------------------------------------------------------------------------
+
+    def _categories(self, always: dict[str, np.ndarray], ipu: int, tile: int, now: int) -> dict[str, int]:
+        found = {name: int(column[ipu, tile]) for name, column in always.items()}
+        found |= dict.fromkeys(SOMETIMES, 0)
+        for interval in self.live.intervals:
+            if interval.first <= now <= interval.last and self._ipu(interval.tensor) == ipu:
+                found["values"] += int(self._column(interval.tensor)[tile]) * interval.copies
+        moment = self.live.moments[now]
+        if isinstance(moment.node, Step) and moment.node.plan.sets and moment.node.origin.ipu == ipu:
+            parts = self._set_parts(moment.node.plan, self.charger.plan(moment.node))
+            held, received = max(parts, key=lambda p: int(p[0][tile]) + int(p[1][tile]))
+            found["temporaries"], found["exchange buffers"] = int(held[tile]), int(received[tile])
+        return found
+
+    def _live_at(self, ipu: int, tile: int, now: int) -> tuple[LiveTensor, ...]:
+        makers = self._makers()
+        last = len(self.live.moments) - 1
+        entries = [(name, 1, 0, last) for name in self.live.always]
+        entries += [(i.tensor, i.copies, i.first, i.last) for i in self.live.intervals if i.first <= now <= i.last]
+        found = []
+        for name, copies, first, end in entries:
+            size = int(self._column(name)[tile]) * copies if self._ipu(name) == ipu else 0
+            if size:
+                found.append(self._describe(name, size, copies, first, end, makers))
+        return tuple(sorted(found, key=lambda t: -t.bytes))
+
+    def _describe(
+        self, name: str, size: int, copies: int, first: int, last: int, makers: dict[str, Moment]
+    ) -> LiveTensor:
+        tensor, maker = self.schedule.tensors[name], makers.get(name)
+        node = maker.node if maker else None
+        origin = node.origin if node else None
+        return LiveTensor(
+            name,
+            tensor.source,
+            tensor.kind,
+            str(tensor.type),
+            size,
+            tensor.type.bytes * copies,
+            copies,
+            first,
+            last,
+            node.operation if isinstance(node, Step) else (maker.kind if maker else ""),
+            origin.file if origin else "",
+            origin.line if origin else 0,
+            origin.module if origin else "",
+        )
+
+    def _makers(self) -> dict[str, Moment]:
+        found: dict[str, Moment] = {}
+        for moment in self.live.moments:
+            if moment.node is not None and moment.kind in ("step", "exit"):
+                for name in names_made(moment.node):
+                    found.setdefault(name, moment)
+        return found

@@ -1,0 +1,1 @@
+"""Runs a schedule: on the host, and tile by tile as the reference."""

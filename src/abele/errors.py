@@ -1,0 +1,87 @@
+"""The closed list of errors that Abele raises on purpose.
+
+Every class says when it is raised, shows input that raises it, and gives the remedy. A message is one
+paragraph: what is wrong, where in the user's code, what to do. ``str(error)`` is that paragraph.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AbeleError(Exception):
+    """Base of every error that Abele raises on purpose.
+
+    Args:
+        what: the thing that is wrong, by name.
+        where: the user's source line (``file.py:12 in encoder.layer.0``), or empty when there is none.
+        remedy: what to do about it, or empty when ``what`` already says so.
+    """
+
+    exit_status = 2
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        place = f" At {where}." if where else ""
+        todo = f" {remedy}" if remedy else ""
+        super().__init__(f"{what.rstrip('.')}.{place}{todo}")
+
+
+class Unsupported(AbeleError):
+    """The program uses something that Abele does not do.
+
+    Raised, for example, by ``torch.linalg.eig(x)`` in a captured model. Remedy: the message names the
+    operation, the line and, where there is one, an equivalent that works.
+    """
+
+
+class DataDependent(AbeleError):
+    """Python asked for the value of a tensor while the model was being captured.
+
+    Raised by ``if x.sum() > 0:`` or ``x + y * y.item()``. The value is not known when a program is compiled,
+    so the branch would be frozen. Remedy: ``torch.where``, ``poptorch.cond``, or arithmetic on the tensor.
+    """
+
+
+class InvalidOperand(AbeleError):
+    """An operation was given operands or attributes that its type rule refuses.
+
+    Raised by a matrix product of ``[2, 3]`` with ``[4, 5]``. Remedy: the message names the operand and the rule.
+    """
+
+
+class InvalidOption(AbeleError):
+    """An option, a system, a model or a file name that is not known, or a value outside its range.
+
+    Raised by ``abele profile resnet51``. Remedy: the message lists or suggests the names that exist.
+    """
+
+
+class DoesNotFit(AbeleError):
+    """A tile holds more than its memory and the caller asked for that to be an error.
+
+    Compiling never raises this: what does not fit compiles and is reported. ``poptorch`` raises it only when
+    a program asks for it. Remedy: the report's levers (batch, recomputation, more stages, offload).
+    """
+
+
+class BadCache(AbeleError):
+    """A cache entry could not be read back; it is moved aside and the program is compiled again."""
+
+
+class UserProgramError(AbeleError):
+    """The user's own program or model file raised while Abele ran it; the original error is chained."""
+
+
+class Bug(AbeleError):
+    """A rule of the graph or the schedule was broken: a fault of Abele, with the rule and the place named."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A sentence that helps after a mistyped ``name``: the closest of ``known``, or the whole list if short."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"Did you mean {' or '.join(repr(c) for c in close)}?"
+    return f"Known: {', '.join(names)}." if len(names) <= 40 else ""

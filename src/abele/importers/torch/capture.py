@@ -1,0 +1,293 @@
+"""Capturing a torch module or function as a graph, without running its arithmetic."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+import abele.importers.torch.rules
+import abele.ops  # noqa: F401  (registers the operations that the rules emit)
+from abele.errors import InvalidOperand
+from abele.importers.torch import structure as tree
+from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
+from abele.importers.torch.functions import Functions
+from abele.importers.torch.origin import Origins, Placement
+from abele.importers.torch.tracer import Tracer
+from abele.ir import Graph, Port, Value
+
+
+@dataclass(frozen=True)
+class HostTensor:
+    """A tensor as the user's program sees it: its path, shape and torch type (the graph has the machine's)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass
+class Capture:
+    """A captured program.
+
+    Attributes:
+        graph: its forward. Inputs: ``data`` by argument (``input_ids``, ``args.0``, ``batch.labels``); ``state`` by the
+            name of the parameter or buffer, ``constant.N`` for tensors of known values, ``seed`` (``u32[2]``)
+            where numbers are drawn. Outputs: ``anchor`` by path (``0``, ``hidden.1``; empty for a lone tensor);
+            ``loss`` (``loss.N``) for each known loss, in a training capture; ``state`` for each parameter or
+            buffer that is updated in place; ``state`` outputs never name an input that was only read.
+        inputs, outputs: the tensors as the program has them, in the order of the ``data`` and ``anchor`` ports.
+        input_structure, output_structure: how they nest in arguments ``(args, kwargs)`` and in the result.
+        parameters, buffers: those that the graph uses, by name, as they are in the module.
+        constants: values of the states ``constant.N``.
+        aliases: other names of a parameter or buffer (tied weights) to the name in the graph.
+        losses: the values that known losses and ``identity_loss`` made, in order of the calls.
+        updated_inputs: index of an input that is updated in place to the name of its new value, an ``anchor``
+            output ``updated.N`` after those of the result.
+        random: whether the graph draws random numbers.
+        reassigned: buffers and parameters that the forward bound to another tensor or deleted (the module has
+            been put back as it was).
+    """
+
+    graph: Graph
+    inputs: list[HostTensor]
+    outputs: list[HostTensor]
+    input_structure: tree.Structure
+    output_structure: tree.Structure
+    parameters: dict[str, torch.Tensor] = field(default_factory=dict)
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    losses: list[Value] = field(default_factory=list)
+    updated_inputs: dict[int, str] = field(default_factory=dict)
+    random: bool = False
+    reassigned: list[str] = field(default_factory=list)
+
+    def independent_losses(self) -> list[int]:
+        """Numbers of the losses that no later loss is computed from."""
+        depends: dict[Value, set[int]] = {}
+        at = {}
+        for n, v in enumerate(self.losses):
+            at.setdefault(v, n)
+        absorbed: set[int] = set()
+        for op in self.graph.operations:
+            below: set[int] = set().union(*(depends.get(v, set()) for v in op.operands))
+            for v in op.results:
+                if v in at:
+                    absorbed |= below
+                    depends[v] = {at[v]}
+                elif below:
+                    depends[v] = below
+        return [n for v, n in at.items() if n not in absorbed]
+
+    def state(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Initial values of the state inputs, in the machine's types."""
+        values = {n: to_numpy(t) for n, t in (self.parameters | self.buffers | self.constants).items()}
+        if self.random:
+            values["seed"] = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
+        return values
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[np.ndarray]:
+        """Tensors of a call with the captured structure, shapes and types, in the machine's types and port order.
+
+        Raises:
+            InvalidOperand: the call differs from the captured one.
+        """
+        leaves, shape = tree.flatten((tuple(args), dict(kwargs or {})))
+        if not _same_structure(shape, self.input_structure):
+            raise InvalidOperand(
+                "The arguments differ in structure or in values that are no tensors from those of the capture",
+                remedy="Capture the program again for these arguments.",
+            )
+        for given, expected in zip(leaves, self.inputs, strict=True):
+            if tuple(given.shape) != expected.shape or given.dtype != expected.dtype:
+                raise InvalidOperand(
+                    f"Argument {expected.name} is {given.dtype} {list(given.shape)}, it was captured as "
+                    f"{expected.dtype} {list(expected.shape)}",
+                    remedy="Capture the program again for these arguments.",
+                )
+        return [to_numpy(t) for t in leaves]
+
+    def result(self, arrays: Sequence[np.ndarray]) -> Any:
+        """The program's result from the values of its ``anchor`` outputs (those of ``updated_inputs`` left out)."""
+        tensors = [to_torch(a, t.dtype) for a, t in zip(arrays, self.outputs, strict=False)]
+        return tree.unflatten(self.output_structure, tensors)
+
+
+def capture(
+    program: torch.nn.Module | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    placement: Placement | None = None,
+    training: bool | None = None,
+) -> Capture:
+    """Capture one call of a module or function as a graph.
+
+    Nothing is computed and the program is left as it was: parameters and buffers keep their values, and what the
+    forward changes in Python on the module is put back, also when it raises.
+
+    Args:
+        program: an ordinary module, or a function of tensors.
+        args, kwargs: arguments of the call. Their tensors give shapes and types; all else is frozen.
+        placement: asked at every operation for its (pipeline stage, IPU).
+        training: whether gradients will be taken: detached tensors then stop them, and known losses become outputs.
+            ``None``: as the module's ``training`` flag says; False for a function.
+
+    Raises:
+        DataDependent: the program asks for the value of a tensor.
+        Unsupported: it uses an operation that has no rule.
+    """
+    args, kwargs = tuple(args), dict(kwargs or {})
+    module = program if isinstance(program, torch.nn.Module) else getattr(program, "__self__", None)
+    module = module if isinstance(module, torch.nn.Module) else None
+    if training is None:
+        training = module.training if module is not None else False
+    origins = Origins(module, placement)
+    tracer = Tracer(origins, training=training)
+    leaves, input_structure = tree.flatten((args, kwargs))
+    names = _argument_names(program, args, kwargs)
+    twins = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in leaves]
+    values = []
+    for given, one, name in zip(leaves, twins, names, strict=True):
+        values.append(tracer.add_input(Port("data", name), machine_type(given)))
+        tracer.places.set(one, values[-1])
+    states, aliases = _states(module)
+    for name, tensor in states.items():
+        tracer.state(tensor, name)
+    new_args, new_kwargs = tree.unflatten(input_structure, twins)
+    with _unchanged(module) as reassigned, origins, _traced(), tracer, Functions(tracer):
+        result = program(*new_args, **new_kwargs)
+        outputs, output_structure = tree.flatten(result)
+        with tracer.located():
+            anchors = [tracer.read(t) for t in outputs]
+    ports = [Port("anchor", p) for p in tree.paths(output_structure)]
+    updated = {}
+    for index, (one, before) in enumerate(zip(twins, values, strict=True)):
+        if (now := tracer.places.read(one)) is not before:
+            updated[index] = f"updated.{index}"
+            anchors.append(now)
+            ports.append(Port("anchor", updated[index]))
+    if training:
+        anchors += tracer.losses
+        ports += [Port("loss", f"loss.{n}") for n in range(len(tracer.losses))]
+    for name, tensor in states.items():
+        if tracer.places.root_of(tensor).version:
+            if name not in {p.name for p, _ in tracer.inputs if p.kind == "state"}:
+                tracer.add_input(Port("state", name), machine_type(tensor))  # written but never read
+            anchors.append(tracer.places.read(tensor))
+            ports.append(Port("state", name))
+    order = {n: i for i, n in enumerate([*states, *tracer.constants, "seed"])}
+    graph = tracer.finish(anchors, ports, lambda port: (port.kind != "data", order.get(port.name, -1)))
+    used = graph.inputs_of("state")
+    parameters = {n: t for n, t in states.items() if n in used and isinstance(t, torch.nn.Parameter)}
+    return Capture(
+        graph,
+        [HostTensor(n, tuple(t.shape), t.dtype) for n, t in zip(names, leaves, strict=True)],
+        [HostTensor(p, tuple(t.shape), t.dtype) for p, t in zip(tree.paths(output_structure), outputs, strict=True)],
+        input_structure,
+        output_structure,
+        parameters,
+        {n: t for n, t in states.items() if n in used and n not in parameters},
+        {n: t for n, t in tracer.constants.items() if n in used},
+        aliases,
+        tracer.losses,
+        updated,
+        "seed" in used,
+        reassigned,
+    )
+
+
+def _states(module: torch.nn.Module | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Parameters and buffers by their first name, and the other names of those that have several."""
+    states: dict[str, torch.Tensor] = {}
+    aliases: dict[str, str] = {}
+    if module is None:
+        return states, aliases
+    seen: dict[int, str] = {}
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        first = seen.setdefault(id(tensor), name)
+        if first == name:
+            states[name] = tensor
+        else:
+            aliases[name] = first
+    return states, aliases
+
+
+def _argument_names(program: Any, args: tuple, kwargs: dict) -> list[str]:
+    """Names of the tensors in a call, by the parameters of the signature: ``x``, ``args.0``, ``batch.mask.1``."""
+    target = program.forward if isinstance(program, torch.nn.Module) else program
+    heads: list[str] = []
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for index in range(len(args)):
+        rest = next((p for p in parameters[: index + 1] if p.kind is p.VAR_POSITIONAL), None)
+        if rest is not None:
+            heads.append(f"{rest.name}.{index - parameters.index(rest)}")
+        else:
+            heads.append(parameters[index].name if index < len(parameters) else f"args.{index}")
+    names: list[str] = []
+    for head, value in zip([*heads, *kwargs], [*args, *kwargs.values()], strict=True):
+        names += tree.paths(tree.flatten(value, str(head))[1])
+    return names
+
+
+def _same_structure(a: tree.Structure, b: tree.Structure) -> bool:
+    if isinstance(a, tree.Node) and isinstance(b, tree.Node):
+        same = a.type is b.type and a.keys == b.keys
+        return same and all(_same_structure(x, y) for x, y in zip(a.items, b.items, strict=True))
+    if isinstance(a, tree.Constant) and isinstance(b, tree.Constant):
+        return a.value is b.value or bool(a.value == b.value)
+    return isinstance(a, tree.Leaf) and isinstance(b, tree.Leaf)
+
+
+@contextlib.contextmanager
+def _unchanged(module: torch.nn.Module | None) -> Iterator[list[str]]:
+    """Put attributes of the module and its submodules back; the list names the states that had been exchanged."""
+    reassigned: list[str] = []
+    before = []
+    for name, one in module.named_modules() if module is not None else ():
+        tables = {k: dict(one.__dict__[k]) for k in ("_parameters", "_buffers", "_modules")}
+        before.append((name, one, dict(one.__dict__), tables))
+    try:
+        yield reassigned
+    finally:
+        for name, one, attributes, tables in before:
+            for kind in ("_parameters", "_buffers"):
+                now = one.__dict__[kind]
+                for key, tensor in tables[kind].items():
+                    if now.get(key) is not tensor:
+                        reassigned.append(f"{name}.{key}" if name else key)
+            one.__dict__.clear()
+            one.__dict__.update(attributes)
+            for kind, table in tables.items():
+                one.__dict__[kind].clear()
+                one.__dict__[kind].update(table)
+
+
+@contextlib.contextmanager
+def _traced() -> Iterator[None]:
+    """Libraries that ask whether they are being traced are told that they are, and take no data-dependent shortcut."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    library: Any = sys.modules.get("transformers.utils.import_utils")
+    asked = getattr(library, "is_fake_tensor", None)
+    if asked is not None:
+        library.is_fake_tensor = lambda tensor: isinstance(tensor, torch.Tensor)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        if asked is not None:
+            library.is_fake_tensor = asked

@@ -1,0 +1,83 @@
+"""The function mode: calls of torch's API that are handled before torch takes them apart.
+
+Some lose their meaning on the way to ATen (a loss, attention, an LSTM), some read values without telling the
+dispatcher (``tolist``), and some would show that tensors are on the meta device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from abele.importers.torch import dependent
+from abele.importers.torch.table import FUNCTIONS, function
+from abele.importers.torch.tracer import Tracer, tensors_in, twin
+
+_TENSOR: Any = torch.Tensor
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+class Functions(TorchFunctionMode):
+    """Looks every call up in the table ``FUNCTIONS`` when a tensor of the graph takes part in it."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        rule = FUNCTIONS.get(func)
+        if rule is not None:
+            tensors = tensors_in(args, kwargs)
+            if not any(_wrapped(t) for t in tensors) and self.tracer.involved(tensors):
+                return rule(self.tracer, func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+@function(_TENSOR.device.__get__)
+def _device(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return torch.device("cpu")
+
+
+@function(_TENSOR.is_cpu.__get__)
+def _is_cpu(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return True
+
+
+@function(_TENSOR.is_meta.__get__)
+def _is_meta(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return False
+
+
+@function(_TENSOR.tolist, _TENSOR.numpy, _TENSOR.__array__)
+def _to_host(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    dependent.refuse(func.__name__, tracer.where())
+
+
+@function(_TENSOR.__format__)
+def _format(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    if args[1]:
+        dependent.refuse("__format__", tracer.where())
+    return func(*args, **kwargs)
+
+
+@function(_TENSOR.detach, torch.detach, _TENSOR.data.__get__)
+def _detach(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A view of the same elements that stops gradients."""
+    source = args[0]
+    if not tracer.training:
+        return func(*args, **kwargs)
+    result = twin(source)
+    with tracer.located():
+        tracer.places.add_view(result, source, lambda e, x: tracer.stop_gradient(x), lambda e, x, new: new)
+    return result
+
+
+@function(_TENSOR.data.__set__)
+def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """``x.data = y`` writes the elements of ``y`` into ``x``, which keeps its place."""
+    target, source = args
+    with tracer.located():
+        tracer.write(target, tracer.read(source))

@@ -1,0 +1,127 @@
+"""Where a captured operation comes from: the user's line, and the module that was running."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import torch
+
+from abele.ir import Origin
+
+_SRC = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+_NOT_USER = (
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+    os.path.join(_SRC, "abele") + os.sep,
+    os.path.join(_SRC, "poptorch") + os.sep,
+    os.path.dirname(os.path.abspath(os.__file__)) + os.sep,
+)
+# Models of the zoo live inside the package but read like a user's program. So does all that is installed beside
+# the standard library, whose folder holds it.
+_USER = (os.path.join(_SRC, "abele", "zoo") + os.sep,)
+_PACKAGES = f"{os.sep}site-packages{os.sep}"
+_CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+_FUNCTION = os.path.join("torch", "autograd", "function.py")
+
+Placement = Callable[[], tuple[int, int]]
+
+
+class Origins:
+    """Says for the operation being captured where it comes from.
+
+    While entered, it follows the modules of ``root`` through global forward hooks, in its own thread only; the
+    modules themselves are not touched.
+    """
+
+    def __init__(self, root: torch.nn.Module | None, placement: Placement | None) -> None:
+        self.names: dict[int, str] = {}
+        for name, module in root.named_modules() if root is not None else ():
+            self.names.setdefault(id(module), name)
+        self.placement = placement
+        self.modules: list[str] = []
+        self.phase = "forward"
+        self._files: dict[str, str | None] = {}
+        self._thread = threading.get_ident()
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> Origins:
+        hooks = torch.nn.modules.module
+        for handle in (
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ):
+            self._hooks.callback(handle.remove)
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._hooks.close()
+
+    def _enter(self, module: torch.nn.Module, _args) -> None:
+        if threading.get_ident() == self._thread and id(module) in self.names:
+            self.modules.append(self.names[id(module)])
+
+    def _leave(self, module: torch.nn.Module, _args, _result) -> None:
+        if threading.get_ident() == self._thread and id(module) in self.names and self.modules:
+            self.modules.pop()
+
+    def here(self) -> Origin:
+        """Origin of an operation that the running code calls now."""
+        frame = sys._getframe(1)
+        file, line = "", 0
+        while frame is not None:
+            name = self._shown(frame.f_code.co_filename)
+            if name is not None:
+                file, line = name, frame.f_lineno
+                break
+            frame = frame.f_back
+        stage, ipu = self.placement() if self.placement else (0, 0)
+        return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
+
+    def inside_autograd_function(self) -> bool:
+        """Whether a user's ``torch.autograd.Function`` is running (checkpointing, which uses one, is not meant)."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name.endswith(_CHECKPOINT):
+                return False
+            if name.endswith(_FUNCTION):
+                return True
+            frame = frame.f_back
+        return False
+
+    def inside_checkpoint(self) -> bool:
+        """Whether the code runs inside ``torch.utils.checkpoint``, which turns gradients off but means them."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.endswith(_CHECKPOINT):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _shown(self, file: str) -> str | None:
+        """How a user's file is shown (``None`` for files that are not the user's)."""
+        if file in self._files:
+            return self._files[file]
+        shown: str | None = None
+        if not file.startswith("<") or file.startswith("<ipython"):
+            inside = _PACKAGES in file and not file.startswith(_NOT_USER[0])
+            if file.startswith(_USER) or inside or not file.startswith(_NOT_USER):
+                shown = _short(file)
+        elif file == "<stdin>" or file == "<string>":
+            shown = file
+        self._files[file] = shown
+        return shown
+
+
+def _short(file: str) -> str:
+    """A file without the parts that differ from one computer to the next."""
+    if _PACKAGES in file:
+        return file.rpartition(_PACKAGES)[2]
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:
+        return file
+    return file if relative.startswith("..") else relative

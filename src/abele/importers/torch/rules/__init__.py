@@ -1,0 +1,43 @@
+"""The rules, a file for each family. Importing this package fills the tables."""
+
+from abele.importers.torch.rules import (
+    activation,
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    loss,
+    matmul,
+    norm,
+    pooling,
+    poptorch,
+    random,
+    reduce,
+    resize,
+    rnn,
+    scatter,
+    shape,
+    views,
+)
+
+__all__ = [
+    "activation",
+    "attention",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "loss",
+    "matmul",
+    "norm",
+    "pooling",
+    "poptorch",
+    "random",
+    "reduce",
+    "resize",
+    "rnn",
+    "scatter",
+    "shape",
+    "views",
+]

@@ -1,0 +1,97 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from abele.importers.torch.emitter import Emitter
+from abele.importers.torch.table import function, rule
+from abele.importers.torch.tracer import Tracer, metas
+from abele.ir import Value
+
+_TENSOR: Any = torch.Tensor
+
+
+@rule("mm", "bmm")
+def mm(e: Emitter, a: Value, b: Value, out_dtype: Any = None) -> Value:
+    return e.matmul(e.operand(a), e.operand(b))
+
+
+def _scaled_sum(e: Emitter, x: Value, product: Value, beta: float, alpha: float) -> Value:
+    """``beta * x + alpha * product``; a beta of zero ignores ``x``, whatever it holds."""
+    if alpha != 1:
+        product = e.binary("mul", product, alpha)
+    if beta == 0:
+        return product
+    return e.binary("add", product, x if beta == 1 else e.binary("mul", x, beta))
+
+
+@rule("addmm", "baddbmm")
+def addmm(e: Emitter, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1, **_: Any) -> Value:
+    return _scaled_sum(e, x, e.matmul(e.operand(a), e.operand(b)), beta, alpha)
+
+
+@rule("addbmm")
+def addbmm(e: Emitter, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
+    total = e.emit("reduce_sum", e.matmul(e.operand(a), e.operand(b)), axes=(0,), keep=False)
+    return _scaled_sum(e, x, total, beta, alpha)
+
+
+def _column(e: Emitter, v: Value) -> Value:
+    return e.reshape(e.operand(v), (*v.shape, 1))
+
+
+@rule("mv")
+def mv(e: Emitter, a: Value, v: Value) -> Value:
+    return e.reshape(e.matmul(e.operand(a), _column(e, v)), e.out.shape)
+
+
+@rule("addmv")
+def addmv(e: Emitter, x: Value, a: Value, v: Value, beta: float = 1, alpha: float = 1) -> Value:
+    return _scaled_sum(e, x, mv(e, a, v), beta, alpha)
+
+
+@rule("dot", "vdot")
+def dot(e: Emitter, a: Value, b: Value) -> Value:
+    row = e.reshape(e.operand(a), (1, *a.shape))
+    return e.reshape(e.matmul(row, _column(e, b)), ())
+
+
+@rule("addr")
+def addr(e: Emitter, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
+    return _scaled_sum(e, x, e.binary("mul", _column(e, a), b), beta, alpha)
+
+
+@function(torch.nn.functional.linear)
+def linear(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """One operation, in the type of the input: the weights are cast to it."""
+    given = dict(zip(("input", "weight", "bias"), args)) | kwargs
+    x, weight, bias = given["input"], given["weight"], given.get("bias")
+    if weight.dim() != 2 or not x.is_floating_point() or not weight.is_floating_point() or x.dim() < 1:
+        return func(*args, **kwargs)
+    shape_of = [t.to("meta", x.dtype) if t.dtype != x.dtype else t for t in metas([x, weight, bias]) if t is not None]
+    out = func(*shape_of)  # also checks the shapes
+    e = tracer.e
+    with tracer.located():
+        value = tracer.read(x)
+        operands = [value] + [e.cast(tracer.read(t), value.dtype) for t in (weight, bias) if t is not None]
+        return tracer.new(e.emit("linear", *operands), out.dtype)
+
+
+@function(torch.matmul, _TENSOR.matmul, _TENSOR.__matmul__, torch.bmm, _TENSOR.bmm)
+def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A product of matrices stays one operation; with vectors it goes the ordinary way."""
+    if kwargs or len(args) != 2 or not all(isinstance(a, torch.Tensor) and a.dim() >= 2 for a in args):
+        return func(*args, **kwargs)
+    out = func(*metas(args))
+    e = tracer.e
+    with tracer.located():
+        a, b = (tracer.read(t) for t in args)
+        return tracer.new(e.matmul(a, b), out.dtype)
+
+
+@function(_TENSOR.__rmatmul__)
+def rmatmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return matmul(tracer, torch.matmul, (args[1], args[0]), kwargs)

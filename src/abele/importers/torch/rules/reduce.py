@@ -1,0 +1,194 @@
+"""Reductions, scans, order statistics and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from abele.importers.torch.emitter import Emitter, axes_of, axis_of
+from abele.importers.torch.rules.elementwise import truth
+from abele.importers.torch.table import rule
+from abele.ir import DType, Value
+
+Dims = Sequence[int] | int | None
+
+
+def reduced(e: Emitter, name: str, x: Value, axes: tuple[int, ...], keep: bool, **attributes: Any) -> Value:
+    """A reduction; over no axes at all it is the operand itself."""
+    return e.emit(name, x, axes=axes, keep=keep, **attributes) if axes else x
+
+
+@rule("sum", "mean")
+def total(e: Emitter, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    axes = axes_of(dim, len(x.shape))
+    x = e.operand(x)
+    return reduced(e, "reduce_sum" if e.name == "sum" else "mean", x, axes, keepdim)
+
+
+@rule("prod")
+def prod(e: Emitter, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return reduced(e, "reduce_prod", e.operand(x), axes_of(dim, len(x.shape)), keepdim)
+
+
+@rule("amax", "amin")
+def extreme(e: Emitter, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    return reduced(e, "reduce_max" if e.name == "amax" else "reduce_min", x, axes_of(dim, len(x.shape)), keepdim)
+
+
+@rule("max", "min")
+def max_(e: Emitter, x: Value, other: Any = None, keepdim: bool = False, dim: int | None = None) -> Any:
+    """Three forms: of all elements, along a dimension with indices, and of two tensors."""
+    if isinstance(other, Value):
+        return e.binary(e.name, x, other)
+    dim = other if dim is None else dim
+    rank = len(x.shape)
+    if dim is None:
+        return reduced(e, f"reduce_{e.name}", x, tuple(range(rank)), False)
+    if not rank:
+        return x, e.number(0, DType.I32)
+    axis = axis_of(dim, rank)
+    values = e.emit(f"reduce_{e.name}", x, axes=(axis,), keep=keepdim)
+    return values, e.emit(f"arg_{e.name}", x, axis=axis, keep=keepdim)
+
+
+@rule("argmax", "argmin")
+def arg_extreme(e: Emitter, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    rank = len(x.shape)
+    if not rank:
+        return e.number(0, DType.I32)
+    if dim is None:
+        found = e.emit(f"arg_{e.name[3:]}", e.reshape(x, (math.prod(x.shape),)), axis=0, keep=False)
+        return e.reshape(found, e.out.shape)
+    return e.emit(f"arg_{e.name[3:]}", x, axis=axis_of(dim, rank), keep=keepdim)
+
+
+@rule("aminmax")
+def aminmax(e: Emitter, x: Value, dim: int | None = None, keepdim: bool = False) -> tuple[Value, Value]:
+    axes = axes_of(dim, len(x.shape))
+    return reduced(e, "reduce_min", x, axes, keepdim), reduced(e, "reduce_max", x, axes, keepdim)
+
+
+@rule("any", "all")
+def any_(e: Emitter, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    return reduced(e, f"reduce_{e.name}", truth(e, x), axes_of(dim, len(x.shape)), keepdim)
+
+
+@rule("count_nonzero")
+def count_nonzero(e: Emitter, x: Value, dim: Dims = None) -> Value:
+    return reduced(e, "reduce_sum", e.cast(truth(e, x), DType.I32), axes_of(dim, len(x.shape)), False)
+
+
+@rule("logsumexp")
+def logsumexp(e: Emitter, x: Value, dim: Dims, keepdim: bool = False) -> Value:
+    return reduced(e, "logsumexp", e.operand(x), axes_of(dim, len(x.shape)), keepdim)
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if isinstance(unbiased, bool):
+        return 1.0 if unbiased else 0.0
+    return 1.0 if correction is None else float(correction)
+
+
+@rule("var", "std")
+def var(
+    e: Emitter, x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+) -> Value:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    axes = axes_of(dim, len(x.shape))
+    name = "variance" if e.name == "var" else "std"
+    return e.emit(name, x, axes=axes, keep=keepdim, correction=_correction(unbiased, correction))
+
+
+@rule("var_mean", "std_mean")
+def var_mean(
+    e: Emitter, x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = None
+) -> tuple[Value, Value]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    axes = axes_of(dim, len(x.shape))
+    name = "variance" if e.name == "var_mean" else "std"
+    spread = e.emit(name, x, axes=axes, keep=keepdim, correction=_correction(unbiased, correction))
+    return spread, reduced(e, "mean", x, axes, keepdim)
+
+
+@rule("linalg_vector_norm", "norm")
+def norm(e: Emitter, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    order = 2 if ord is None else ord
+    order = {"inf": math.inf, "-inf": -math.inf}.get(order, order) if isinstance(order, str) else order
+    x = e.operand(x)
+    axes = axes_of(dim, len(x.shape))
+    return e.emit("norm", x, order=float(order), axes=axes, keep=keepdim)
+
+
+@rule("cumsum")
+def cumsum(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
+    x = e.operand(x)
+    return e.emit("cumsum", x, axis=axis_of(dim, len(x.shape))) if x.shape else x
+
+
+@rule("cumprod")
+def cumprod(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
+    x = e.operand(x)
+    return e.emit("cumprod", x, axis=axis_of(dim, len(x.shape))) if x.shape else x
+
+
+@rule("logcumsumexp")
+def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
+    # Relative to the highest element, as logsumexp does; elements far below it lose precision.
+    axis = axis_of(dim, len(x.shape))
+    highest = e.emit("reduce_max", x, axes=(axis,), keep=True)
+    sums = e.emit("cumsum", e.emit("exp", e.binary("sub", x, highest)), axis=axis)
+    return e.binary("add", e.emit("log", sums), highest)
+
+
+@rule("sort")
+def sort(e: Emitter, x: Value, dim: Any = -1, descending: bool = False, stable: Any = None) -> Any:
+    if not x.shape:
+        return x, e.number(0, DType.I32)
+    return e.emit("sort", x, axis=axis_of(dim, len(x.shape)), descending=descending)
+
+
+@rule("sort.stable")
+def sort_stable(e: Emitter, x: Value, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+    return sort(e, x, dim, descending)
+
+
+@rule("argsort")
+def argsort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> Value:
+    return sort(e, x, dim, descending)[1]
+
+
+@rule("argsort.stable")
+def argsort_stable(e: Emitter, x: Value, stable: bool = True, dim: int = -1, descending: bool = False) -> Value:
+    return sort(e, x, dim, descending)[1]
+
+
+@rule("topk")
+def topk(e: Emitter, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    return e.emit("top_k", x, k=k, axis=axis_of(dim, len(x.shape)), largest=largest)
+
+
+def _nth(e: Emitter, x: Value, dim: int, n: int, keep: bool) -> tuple[Value, Value]:
+    axis = axis_of(dim, len(x.shape))
+    found = e.emit("sort", x, axis=axis, descending=False)
+    shape = x.shape[:axis] + ((1,) if keep else ()) + x.shape[axis + 1 :]
+    values, indices = (e.reshape(e.slice(v, axis, n, n + 1), shape) for v in found)
+    return values, indices
+
+
+@rule("kthvalue")
+def kthvalue(e: Emitter, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    return _nth(e, x, dim, k - 1, keepdim)
+
+
+@rule("median.dim")
+def median_dim(e: Emitter, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    return _nth(e, x, dim, (x.shape[dim] - 1) // 2, keepdim)
+
+
+@rule("median")
+def median(e: Emitter, x: Value) -> Value:
+    size = math.prod(x.shape)
+    return _nth(e, e.reshape(x, (size,)), 0, (size - 1) // 2, False)[0]

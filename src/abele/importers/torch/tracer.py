@@ -1,0 +1,518 @@
+"""The dispatch mode that turns ATen calls into operations of a graph.
+
+Tensors of the program stand for values; what they hold is never computed. Tensors that depend on no input,
+parameter or buffer (``torch.arange(n)``, say) are computed for real as they come, and become constants of the graph
+when they meet one that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from abele.errors import Bug, Unsupported
+from abele.importers.torch import dependent
+from abele.importers.torch.dtypes import machine_type, to_numpy
+from abele.importers.torch.emitter import Emitter
+from abele.importers.torch.origin import Origins
+from abele.importers.torch.storage import Place, Storages, place_of
+from abele.importers.torch.table import RAW, RULES, VIEWS, Rule
+from abele.ir import DType, Graph, Operation, Origin, Port, TensorType, Value, lookup
+
+LARGE = 1 << 20
+"""From this many elements on, a tensor that is filled or counted is an operation, and is not made for real."""
+
+_CREATION = ("zeros", "ones", "full", "empty", "arange", "scalar_tensor", "new_zeros", "new_ones", "new_full")
+_LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full")
+_LIKE += ("new_empty", "new_empty_strided")
+_RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal")
+_RANDOM += ("native_dropout", "multinomial", "poisson", "exponential")
+_RANDOM += ("uniform_", "normal_", "bernoulli_", "random_", "exponential_", "rrelu_with_noise")
+_UNSET = object()
+
+
+@dataclass(frozen=True)
+class Call:
+    """What there is to know about an ATen operation before it is called.
+
+    Attributes:
+        name: as the tables have it, without the underscore of in-place forms.
+        kind: ``view``, ``inplace``, ``out``, ``raw`` or ``plain``.
+        rule: from the tables; ``None`` when there is none.
+        plain: for ``inplace`` and ``out`` forms, the form that makes a new tensor (``None`` if there is none).
+    """
+
+    name: str
+    kind: str
+    rule: Any
+    plain: Any = None
+
+
+class Tracer(TorchDispatchMode):
+    """Collects the graph of one capture.
+
+    Args:
+        origins: says where each operation comes from.
+        training: gradients will be taken, so that detached tensors must stop them.
+    """
+
+    def __init__(self, origins: Origins, *, training: bool) -> None:
+        super().__init__()
+        self.origins, self.training = origins, training
+        self.e = Emitter(self.lift_array, self.random_key)
+        self.places = Storages(self.e)
+        self.inputs: list[tuple[Port, Value]] = []
+        self.constants: dict[str, torch.Tensor] = {}
+        self.losses: list[Value] = []
+        self.prologue: list[Operation] = []
+        self._seed: Value | None = None
+        self._local: dict[int, torch.UntypedStorage] = {}
+        self._lifted: dict[tuple, Value] = {}
+        self._known: dict[tuple, Value] = {}
+        self._frozen: dict[Value, Value | None] = {}
+        self._input_values: set[Value] = set()
+        self._constant_roots: dict[Place, torch.Tensor] = {}
+
+    # Inputs of the graph
+
+    def state(self, tensor: torch.Tensor, name: str) -> None:
+        """The tensor is a parameter or buffer: it becomes an input when something reads it."""
+
+        def make() -> Value:
+            return self.add_input(Port("state", name), machine_type(tensor))
+
+        self.places.add_root(tensor, make)
+
+    def add_input(self, port: Port, type_: TensorType) -> Value:
+        """A new input of the graph."""
+        value = Value(type_)
+        self.inputs.append((port, value))
+        self._input_values.add(value)
+        return value
+
+    def random_key(self) -> Value:
+        """A key of its own for a random operation. Keys are made at the beginning of the graph, from the seed."""
+        if self._seed is None:
+            self._seed = self.add_input(Port("state", "seed"), TensorType((2,), DType.U32))
+        before, self.e.b.operations = self.e.b.operations, self.prologue
+        try:
+            with self.e.b.at(Origin()):
+                return self.e.emit("random_key", self._seed, index=len(self.prologue))
+        finally:
+            self.e.b.operations = before
+
+    def lift_array(self, array: np.ndarray) -> Value:
+        """A tensor of known values: a fill or an iota where it is one, else a state input ``constant.N``."""
+        simple = self._simple(array)
+        if simple is not None:
+            return simple
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            name = f"constant.{len(self.constants)}"
+            self.constants[name] = torch.from_numpy(np.array(array, order="C")).reshape(array.shape)
+            self._known[key] = self.add_input(Port("state", name), TensorType(array.shape, DType.of(array.dtype)))
+        return self._known[key]
+
+    def _simple(self, array: np.ndarray) -> Value | None:
+        dtype = DType.of(array.dtype)
+        if not array.size:
+            return self.e.number(0, dtype, array.shape)
+        first = array.reshape(-1)[0]
+        if np.array_equal(array, np.broadcast_to(first, array.shape), equal_nan=dtype.is_float):
+            return self.e.number(first.item(), dtype, array.shape)
+        if array.ndim == 1 and dtype is DType.I32:
+            step = int(array[1]) - int(array[0])
+            if np.array_equal(array, int(array[0]) + step * np.arange(array.size)):
+                return self.e.emit("iota", shape=array.shape, axis=0, dtype="i32", start=int(array[0]), step=step)
+        return None
+
+    # Reading and writing
+
+    def read(self, tensor: torch.Tensor) -> Value:
+        """The value for which a tensor stands; one that the graph does not know becomes a constant."""
+        if self.places.knows(tensor):
+            value = self.places.read(tensor)
+            return self._stopped(value) if value in self._frozen and torch.is_grad_enabled() else value
+        return self._lift(tensor)
+
+    def _lift(self, tensor: torch.Tensor) -> Value:
+        if tensor.device.type == "meta":
+            raise Unsupported(
+                f"A tensor of shape {list(tensor.shape)} on the meta device is used, which has no values",
+                where=self.where(),
+                remedy="Register it as a parameter or buffer of the module, or create it on the CPU.",
+            )
+        key = (*place_of(tensor), tensor._version)
+        if key not in self._lifted or not tensor.numel():
+            value = self.lift_array(to_numpy(tensor))
+            if value in self._input_values:
+                self._lifted[key] = value
+                self._local.setdefault(key[0], tensor.untyped_storage())
+            return value
+        return self._lifted[key]
+
+    def write(self, tensor: torch.Tensor, value: Value) -> None:
+        """The tensor's elements become ``value``, which is cast and broadcast to the tensor's type."""
+        self.adopt(tensor)
+        value = self.e.expand(self.e.cast(value, machine_type(tensor).dtype), tensor.shape)
+        if self.training and not torch.is_grad_enabled():
+            self._freeze(value)
+        self.places.write(tensor, value)
+
+    def adopt(self, tensor: torch.Tensor) -> None:
+        """A constant is about to be written: from now on its storage stands for a value of the graph."""
+        if self.places.knows(tensor):
+            return
+        place = place_of(tensor)
+        while place in self.places.views:
+            place = self.places.views[place].parent
+        root = tensor if place == place_of(tensor) else self._constant_roots[place]
+        value = self._lift(root)
+        self.places.add_root(root, lambda: value)
+
+    def bind(self, tensor: torch.Tensor, value: Value) -> torch.Tensor:
+        """A new tensor that stands for ``value``: ``tensor``, unless it shares its storage with another."""
+        if tensor.device.type != "meta" or self.places.knows(tensor):
+            tensor = twin(tensor)
+        expected = machine_type(tensor)
+        if value.type != expected:
+            if value.shape != expected.shape:
+                raise Bug(f"The rule of {self.e.name} gave {value.type} for {expected}", where=self.where())
+            value = self.e.cast(value, expected.dtype)
+        if self.training and not torch.is_grad_enabled():
+            self._freeze(value)
+        self.places.set(tensor, value)
+        return tensor
+
+    def new(self, value: Value, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor with this torch type that stands for ``value``."""
+        return self.bind(torch.empty(value.shape, dtype=dtype, device="meta"), value)
+
+    # Gradients that stop
+
+    def _freeze(self, value: Value) -> None:
+        if self.origins.inside_checkpoint():
+            return
+        if self.origins.inside_autograd_function():
+            raise Unsupported(
+                "A torch.autograd.Function is used in a model that is trained",
+                where=self.where(),
+                remedy="Its backward is Python code that cannot be captured: write the forward with plain "
+                "operations, whose gradient is derived, and use detach() where none should flow.",
+            )
+        if value not in self._input_values:
+            self._frozen.setdefault(value, None)
+
+    def _stopped(self, value: Value) -> Value:
+        stopped = self._frozen[value]
+        if stopped is None:
+            stopped = self._frozen[value] = self.stop_gradient(value)
+        return stopped
+
+    def stop_gradient(self, value: Value) -> Value:
+        """The same value, through which no gradient flows when the program is trained."""
+        return self.e.emit("stop_gradient", value) if self.training and value.dtype.is_float else value
+
+    # Calls
+
+    def where(self) -> str:
+        """The user's line, for messages."""
+        return self.origins.here().where
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Operations emitted inside carry the user's line that runs now."""
+        with self.e.b.at(self.origins.here()):
+            yield
+
+    def involved(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether any of the tensors stands for a value of the graph."""
+        return any(self.places.knows(t) for t in tensors)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        call = describe(func)
+        tensors = tensors_in(args, kwargs)
+        if any(t.is_complex() for t in tensors):
+            machine_type(next(t for t in tensors if t.is_complex()))
+        if call.name in _LIKE and call.kind == "plain":
+            return self._like(func, args, kwargs)
+        if call.name not in _RANDOM and not self.involved(tensors):
+            result = self._constantly(func, call, tensors, args, kwargs)
+            if result is not _UNSET:
+                return result
+        if func.overloadpacket.__name__ in dependent.OPERATIONS:
+            dependent.refuse(func.overloadpacket.__name__, self.where())
+        with self.located():
+            return self._translate(func, call, args, kwargs)
+
+    def _translate(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
+        if call.kind == "raw":
+            self.e.name = call.name
+            return call.rule(self, func, args, kwargs)
+        if call.kind == "view":
+            return self._view(func, call, args, kwargs)
+        if call.rule is None:
+            return self._decompose(func, call, args, kwargs)
+        if call.kind == "inplace":
+            value = self._apply(call.plain or func, call, args, kwargs, fallback=args[0])
+            self.write(args[0], value if isinstance(value, Value) else value[0])
+            return args[0]
+        if call.kind == "out":
+            return self._into(call, args, kwargs)
+        outs = func(*metas(args), **metas(_on_meta(kwargs)))
+        return self._bind_all(outs, self._emit(call, outs, args, kwargs))
+
+    def _emit(self, call: Call, outs: Any, args: tuple, kwargs: dict) -> Any:
+        """Run a rule. ``outs``: the results as torch describes them."""
+        self.e.name, self.e.meta = call.name, args
+        self.e.outs = [machine_type(o) for o in (outs if isinstance(outs, tuple | list) else (outs,)) if o is not None]
+        return call.rule(self.e, *self._values(args), **self._values(_without_places(kwargs)))
+
+    def _apply(self, plain: Any, call: Call, args: tuple, kwargs: dict, fallback: torch.Tensor) -> Any:
+        """The value that an in-place form writes: computed as the plain form would."""
+        outs: Any = fallback
+        if plain is not None and not str(plain._schema.name).endswith("_"):
+            outs = plain(*metas(args), **metas(_on_meta(kwargs)))
+        return self._emit(call, outs, args, kwargs)
+
+    def _into(self, call: Call, args: tuple, kwargs: dict) -> Any:
+        targets = {k: v for k, v in kwargs.items() if k in _out_names(call.plain[1])}
+        rest = {k: v for k, v in kwargs.items() if k not in targets}
+        outs = call.plain[0](*metas(args), **metas(_on_meta(rest)))
+        values = self._emit(call, outs, args, rest)
+        values = values if isinstance(values, tuple) else (values,)
+        for target, value in zip(targets.values(), values, strict=True):
+            if target.shape != value.shape:
+                raise Unsupported(
+                    f"out= has shape {list(target.shape)} where the result has {list(value.shape)}",
+                    where=self.where(),
+                    remedy="Give out= a tensor of the result's shape, or leave it away.",
+                )
+            self.write(target, value)
+        return tuple(targets.values()) if len(targets) > 1 else next(iter(targets.values()))
+
+    def _view(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
+        result = func(*args, **kwargs)
+        source = args[0]
+        results = result if isinstance(result, tuple | list) else [result]
+        for one, (read, write) in zip(results, call.rule(source, args[1:], kwargs), strict=True):
+            self.places.add_view(one, source, read, write)
+            if self.places.knows(source) and one.numel():
+                value = self.places.read(one)
+                if self.training and not torch.is_grad_enabled():
+                    self._freeze(value)
+        return result
+
+    def _decompose(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
+        """An operation without a rule: by torch's own decomposition, if it has one."""
+        table = _decompositions()
+        found = table.get(func)
+        if found is not None:
+            with self:
+                return found(*args, **kwargs)
+        if call.kind == "inplace" and call.plain is not None:
+            with self:
+                self.write(args[0], self.read(call.plain(*args, **kwargs)))
+            return args[0]
+        with self:
+            result = func.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        name = func.overloadpacket.__name__
+        raise Unsupported(
+            f"The operation {func.namespace}::{name} has no rule in the importer",
+            where=self.where(),
+            remedy=dependent.INSTEAD.get(name, "Write it with other operations of torch, or as a custom operator."),
+        )
+
+    def _bind_all(self, outs: Any, values: Any) -> Any:
+        if isinstance(outs, torch.Tensor):
+            return self.bind(outs, values if isinstance(values, Value) else values[0])
+        rest = iter(values if isinstance(values, tuple | list) else (values,))
+        return type(outs)([None if o is None else self.bind(o, next(rest)) for o in outs])
+
+    def _values(self, data: Any) -> Any:
+        """Arguments with values in the place of tensors."""
+        if isinstance(data, torch.Tensor):
+            return self.read(data)
+        if isinstance(data, tuple | list):
+            return type(data)(self._values(d) for d in data)
+        if isinstance(data, dict):
+            return {k: self._values(v) for k, v in data.items()}
+        return data
+
+    # Tensors that depend on nothing
+
+    def _constantly(self, func: Any, call: Call, tensors: list, args: tuple, kwargs: dict) -> Any:
+        """Compute what depends on nothing for real, unless it is large or would change a tensor of the user's."""
+        written = args[0] if call.kind == "inplace" else kwargs.get("out")
+        if isinstance(written, torch.Tensor) and written.untyped_storage()._cdata not in self._local:
+            return _UNSET
+        if any(t.device.type == "meta" for t in tensors):
+            return _UNSET
+        if call.name in _CREATION and not tensors and call.rule is not None:
+            meta = func(*args, **(kwargs | {"device": "meta"}))
+            if meta.numel() >= LARGE:
+                with self.located():
+                    return self.bind(meta, self._emit(call, meta, args, kwargs))
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        result = func(*args, **kwargs)
+        if call.name in ("empty", "empty_strided") and result.dtype is not torch.bool:
+            result.zero_()  # its values are arbitrary: let them be the same every time
+        if call.kind == "view":
+            self._view_of_constant(call, args, kwargs, result)
+        for one in tensors_in((result,), {}):
+            self._local.setdefault(one.untyped_storage()._cdata, one.untyped_storage())
+        return result
+
+    def _view_of_constant(self, call: Call, args: tuple, kwargs: dict, result: Any) -> None:
+        """Remember how a constant's view is made, in case the constant is written later with a value."""
+        results = result if isinstance(result, tuple | list) else [result]
+        source, above = args[0], place_of(args[0])
+        if above not in self.places.views:
+            self._constant_roots.setdefault(above, source)
+        for one, (read, write) in zip(results, call.rule(source, args[1:], kwargs), strict=True):
+            place = place_of(one)
+            if place not in self._constant_roots and place not in self.places.views:
+                self.places.remember_view(place, above, read, write)
+
+    def _like(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """A new tensor shaped by another, whose values do not matter."""
+        meta = func(*metas(args), **metas(_on_meta(kwargs)))
+        if meta.numel() >= LARGE:
+            call = describe(func)
+            with self.located():
+                return self.bind(meta, self._emit(call, meta, args, kwargs))
+        result = func(*metas(args), **(kwargs | {"device": torch.device("cpu")}))
+        if "empty" in func.overloadpacket.__name__:
+            result.zero_()
+        self._local.setdefault(result.untyped_storage()._cdata, result.untyped_storage())
+        return result
+
+    # The end
+
+    def finish(self, outputs: Sequence[Value], ports: Sequence[Port], order: Callable[[Port], Any]) -> Graph:
+        """The graph, without the operations that nothing needs."""
+        b = self.e.b
+        b.operations = needed([*self.prologue, *b.operations], outputs)
+        used = {v for op in b.operations for v in op.operands} | set(outputs)
+        written = {p.name for p in ports if p.kind == "state"}
+        kept = [(p, v) for p, v in self.inputs if p.kind != "state" or v in used or p.name in written]
+        inputs = sorted(kept, key=lambda item: order(item[0]))
+        b.input_ports, b.inputs = [p for p, _ in inputs], [v for _, v in inputs]
+        return b.finish(outputs, ports)
+
+
+def needed(operations: Sequence[Operation], outputs: Sequence[Value]) -> list[Operation]:
+    """The operations on which outputs or effects depend, in order."""
+    alive, kept = set(outputs), []
+    for op in reversed(operations):
+        if not alive.isdisjoint(op.results) or (op.name not in ("call", "repeat") and lookup(op.name).effect):
+            kept.append(op)
+            alive.update(op.operands)
+    return kept[::-1]
+
+
+def twin(tensor: torch.Tensor) -> torch.Tensor:
+    """A meta tensor with the same shape, strides and type, and a storage of its own."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def metas(data: Any) -> Any:
+    """Arguments with meta twins in the place of tensors that are on another device."""
+    if isinstance(data, torch.Tensor):
+        return data if data.device.type == "meta" else twin(data)
+    if isinstance(data, tuple | list):
+        return type(data)(metas(d) for d in data)
+    if isinstance(data, dict):
+        return {k: metas(v) for k, v in data.items()}
+    return data
+
+
+def tensors_in(args: Sequence, kwargs: dict) -> list[torch.Tensor]:
+    """The tensors among arguments, also those in lists."""
+    found = []
+    for item in (*args, *kwargs.values()):
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif isinstance(item, tuple | list):
+            found.extend(t for t in item if isinstance(t, torch.Tensor))
+    return found
+
+
+def _on_meta(kwargs: dict) -> dict:
+    return kwargs | {"device": torch.device("meta")} if kwargs.get("device") is not None else kwargs
+
+
+def _without_places(kwargs: dict) -> dict:
+    """Keyword arguments without those that say where and how a tensor lies in the host's memory."""
+    return {k: v for k, v in kwargs.items() if k not in _PLACES}
+
+
+_PLACES = ("device", "layout", "pin_memory", "non_blocking", "memory_format", "generator")
+
+
+def _out_names(func: Any) -> set[str]:
+    return {a.name for a in func._schema.arguments if a.is_out}
+
+
+@functools.cache
+def describe(func: Any) -> Call:
+    """Name, kind and rule of an ATen operation."""
+    schema = func._schema
+    base = func.overloadpacket.__name__
+    prefix = "" if func.namespace in ("aten", "prim") else f"{func.namespace}::"
+    full = f"{prefix}{base}.{func._overloadname}"
+
+    def find(table: dict[str, Any]) -> Rule | None:
+        return table.get(full) or table.get(prefix + base)
+
+    if (found := find(RAW)) is not None:
+        return Call(prefix + base, "raw", found)
+    if (found := find(VIEWS)) is not None:
+        return Call(prefix + base, "view", found)
+    if any(a.is_out for a in schema.arguments):
+        plain = _sibling(base, func._overloadname)
+        rule = _rule_of(base, func._overloadname)
+        return Call(base, "out", rule if plain else None, (plain, func))
+    first = schema.arguments[0].alias_info if schema.arguments else None
+    if first is not None and first.is_write:
+        # A form such as random_ that exists in place only has its rule under that name.
+        name = base if base in RULES else base.rstrip("_")
+        rule = find(RULES) or _rule_of(name, func._overloadname)
+        return Call(base, "inplace", rule, None if base in RULES else _sibling(name, func._overloadname))
+    return Call(prefix + base, "plain", find(RULES))
+
+
+def _rule_of(name: str, overload: str) -> Rule | None:
+    return RULES.get(f"{name}.{overload.replace('_out', '')}") or RULES.get(name)
+
+
+def _sibling(name: str, overload: str) -> Any:
+    """The form of an ATen operation that makes a new tensor, with the arguments of the given overload."""
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return None
+    for candidate in (overload, overload.replace("_out", ""), overload.replace("out", ""), "default"):
+        if candidate in packet.overloads():
+            found = getattr(packet, candidate)
+            if not any(a.is_out for a in found._schema.arguments):
+                return found
+    return None
+
+
+@functools.cache
+def _decompositions() -> dict:
+    import torch._decomp
+    import torch._refs  # registers more of them
+
+    return torch._decomp.decomposition_table

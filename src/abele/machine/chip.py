@@ -1,0 +1,272 @@
+"""A chip as data: tiles, widths, clocks, overheads and energies, each number with its source.
+
+The fields of `Chip` are plain numbers, so that formulas read them directly; `Chip.provenance` gives the
+`Constant` behind a field. A chip of one's own is made from a known one by `Chip.derive`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from abele.errors import InvalidOption, suggest
+from abele.machine.constants import Constant, changed, complete, dtype_bytes, number
+from abele.machine.cycles import ESTIMATES, Estimate
+
+VertexCost = Callable[..., Any]
+"""``function(chip, **fields) -> tile cycles``; fields are integers, NumPy integer arrays or dtype names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One processor: ``tiles`` equal tiles, each with memory and ``workers`` contexts, and an exchange.
+
+    Every numeric field has a `Constant` in ``constants``; a number given without one is recorded as assumed,
+    from the user's own description. ``vertex_costs`` overrides or adds cycle estimates by vertex name.
+    """
+
+    name: str
+    generation: str
+
+    tiles: int = number("tiles")
+    workers: int = number("contexts/tile")
+    tile_memory: int = number("B/tile")
+    clock_hz: float = number("Hz")
+
+    data_path_bytes: int = number("B")  # one load or store of a worker
+    load_bytes_per_cycle: int = number("B/cycle/tile")
+    store_bytes_per_cycle: int = number("B/cycle/tile")
+    interleaved_load_bytes_per_cycle: int = number("B/cycle/tile")
+    memcpy_bytes_per_cycle: int = number("B/cycle/tile")
+    atomic_store_bytes: int = number("B")  # a narrower store reads, merges and writes
+    sram_latency_cycles: int = number("cycles")
+    accumulator_width_f16: int = number("elements")
+    accumulator_width_f32: int = number("elements")
+
+    amp_units_f16_f16: int = number("units")  # amp_units_<input>_<partials>; 0: the chip cannot
+    amp_units_f16_f32: int = number("units")
+    amp_units_f32_f32: int = number("units")
+    amp_units_f8_f16: int = number("units")
+    amp_load_f16: int = number("elements/cycle")
+    amp_load_f32: int = number("elements/cycle")
+    amp_load_f8: int = number("elements/cycle")
+    amp_loop_cycles_f16: int = number("cycles/position")
+    amp_loop_cycles_f32: int = number("cycles/position")
+    conv_chain: int = number("stages")
+    coefficient_load_bytes_per_cycle: int = number("B/cycle")
+    slic_window: int = number("positions")
+    slic_chains_f16: int = number("chains")
+    slic_chains_f32: int = number("chains")
+    f32_divide_cycles: int = number("cycles")
+    repeat_limit: int = number("iterations")
+
+    exchange_bytes_per_cycle: float = number("B/cycle/tile")
+    tiles_per_exchange_bus: int = number("tiles")
+    exchange_start_cycles: int = number("cycles")
+    exchange_fragment_bytes: int = number("B")
+    exchange_fragment_instructions: int = number("instructions")
+    sync_cycles: int = number("cycles")
+    compute_set_cycles: int = number("cycles")
+    supervisor_call_cycles: int = number("cycles")
+    branch_cycles: int = number("cycles")
+
+    instruction_bytes: int = number("B")
+    default_memory_proportion: float = number("of tile memory")
+
+    idle_watts: float = number("W")
+    load_watts: float = number("W")
+    joules_per_mac_f16: float = number("J")
+    joules_per_mac_f32: float = number("J")
+    joules_per_vector_flop: float = number("J")
+    joules_per_sram_byte: float = number("J/B")
+    joules_per_exchange_byte: float = number("J/B")
+
+    constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)
+    vertex_costs: Mapping[str, VertexCost] = field(default_factory=dict, hash=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", complete(self, self.constants))
+        if self.tiles < 1 or self.workers < 1 or self.tile_memory < 1 or self.clock_hz <= 0:
+            raise InvalidOption(
+                f"The chip '{self.name}' has {self.tiles} tiles, {self.workers} workers, "
+                f"{self.tile_memory} bytes a tile and a clock of {self.clock_hz} Hz",
+                remedy="Each must be positive.",
+            )
+
+    @classmethod
+    def build(
+        cls,
+        name: str,
+        generation: str,
+        constants: Mapping[str, Constant],
+        vertex_costs: Mapping[str, VertexCost] | None = None,
+    ) -> Chip:
+        """A chip from a table of constants, one for each numeric field."""
+        numbers = {key: constant.value for key, constant in constants.items()}
+        made: dict[str, Any] = {
+            "name": name,
+            "generation": generation,
+            "constants": dict(constants),
+            "vertex_costs": dict(vertex_costs or {}),
+            **numbers,
+        }
+        return cls(**made)
+
+    def derive(
+        self,
+        name: str,
+        *,
+        generation: str | None = None,
+        vertex_costs: Mapping[str, VertexCost] | None = None,
+        **changes: float | Constant,
+    ) -> Chip:
+        """A chip like this one, with some numbers changed and vertex costs added or overridden.
+
+        Args:
+            name: the new chip's name.
+            vertex_costs: cycle estimates by vertex name, laid over this chip's own.
+            changes: new values by field name, as plain numbers (recorded as assumed) or as `Constant`.
+
+        Raises:
+            InvalidOption: no field has such a name; the nearest names are suggested.
+        """
+        constants = dict(self.constants)
+        values = changed(self, changes, constants)
+        return dataclasses.replace(
+            self,
+            name=name,
+            generation=generation or self.generation,
+            constants=constants,
+            vertex_costs={**self.vertex_costs, **(vertex_costs or {})},
+            **values,
+        )
+
+    def provenance(self, name: str) -> Constant:
+        """The `Constant` behind the numeric field ``name``: value, unit, source, confidence."""
+        try:
+            return self.constants[name]
+        except KeyError:
+            raise InvalidOption(f"A chip has no field '{name}'", remedy=suggest(name, self.constants)) from None
+
+    # Vertices
+
+    def estimate(self, vertex: str, **fields: Any) -> Any:
+        """Tile cycles of one vertex, all workers of a tile together; `abele.machine.cycles` lists the names.
+
+        Fields are integers, NumPy integer arrays (one entry for each class of tiles) or dtype names. The
+        chip's own ``vertex_costs`` come before the common estimates. An unknown vertex raises.
+        """
+        own = self.vertex_costs.get(vertex)
+        if own is not None:
+            return own(self, **fields)
+        try:
+            known = ESTIMATES[vertex]
+        except KeyError:
+            names = {*ESTIMATES, *self.vertex_costs}
+            raise InvalidOption(
+                f"The chip '{self.name}' has no cycle estimate for the vertex '{vertex}'",
+                remedy=f"{suggest(vertex, names)} Or give one in vertex_costs.".strip(),
+            ) from None
+        return known(self, **fields)
+
+    def estimate_of(self, vertex: str) -> Estimate:
+        """The record behind `estimate`: function, source and confidence."""
+        own = self.vertex_costs.get(vertex)
+        if isinstance(own, Estimate):
+            return own
+        if own is not None:
+            return Estimate(vertex, own, f"the description of '{self.name}'", "assumed")
+        if vertex not in ESTIMATES:
+            raise InvalidOption(f"No cycle estimate for '{vertex}'", remedy=suggest(vertex, ESTIMATES))
+        return ESTIMATES[vertex]
+
+    # Arithmetic
+
+    def vector_width(self, dtype: str) -> int:
+        """Elements of ``dtype`` in one data-path word (half 4, float 2); at least 1."""
+        return max(1, self.data_path_bytes // dtype_bytes(dtype))
+
+    def accumulator_width(self, dtype: str) -> int:
+        """Accumulators of a reduction over ``dtype`` operands: elements summed at once."""
+        return self.accumulator_width_f16 if dtype_bytes(dtype) <= 2 else self.accumulator_width_f32
+
+    def amp_units(self, dtype: str, partials: str) -> int:
+        """Matrix-unit rows that work at once for this input and partials type; 0 when the chip has none."""
+        units = {
+            ("f16", "f16"): self.amp_units_f16_f16,
+            ("bf16", "f32"): self.amp_units_f16_f32,
+            ("f16", "f32"): self.amp_units_f16_f32,
+            ("f32", "f32"): self.amp_units_f32_f32,
+            ("f8", "f16"): self.amp_units_f8_f16,
+        }
+        return units.get((dtype, partials), 0)
+
+    def amp_in_group(self, dtype: str) -> int:
+        """Input channels of one pass of the matrix unit: half 16, float 8, quarter 32."""
+        load = {4: self.amp_load_f32, 2: self.amp_load_f16, 1: self.amp_load_f8}.get(dtype_bytes(dtype), 0)
+        return self.conv_chain * load
+
+    def macs_per_cycle(self, dtype: str, partials: str) -> float:
+        """Peak multiply-accumulates of a tile in a cycle; the vector unit's where the matrix unit has none."""
+        units = self.amp_units(dtype, partials)
+        if units == 0:
+            return float(self.vector_width(dtype))
+        loop = self.amp_loop_cycles_f32 if dtype_bytes(dtype) >= 4 else self.amp_loop_cycles_f16
+        return units * self.amp_in_group(dtype) / loop
+
+    def peak_flops(self, dtype: str = "f16", partials: str | None = None) -> float:
+        """Peak flop/s, a multiply-accumulate counted as two; ``partials`` are of ``dtype`` unless given."""
+        partials = partials or {"f8": "f16", "bf16": "f32"}.get(dtype, dtype)
+        return 2.0 * self.macs_per_cycle(dtype, partials) * self.tiles * self.clock_hz
+
+    def sram_bandwidth(self) -> float:
+        """Bytes/s between memory and registers, loads and stores together, all tiles."""
+        return (self.load_bytes_per_cycle + self.store_bytes_per_cycle) * self.tiles * self.clock_hz
+
+    def exchange_bandwidth(self) -> float:
+        """Bytes/s received over the on-chip exchange by all tiles together."""
+        return self.exchange_bytes_per_cycle * self.tiles * self.clock_hz
+
+    def memory(self) -> int:
+        """Bytes of tile memory on the chip."""
+        return self.tiles * self.tile_memory
+
+    def seconds(self, cycles: float) -> float:
+        """Time of ``cycles`` tile cycles."""
+        return cycles / self.clock_hz
+
+    def cycles(self, seconds: float) -> float:
+        """Tile cycles in ``seconds``."""
+        return seconds * self.clock_hz
+
+    def key(self) -> str:
+        """A digest of everything that a plan or a cost reads from the chip, for content-addressed caches.
+
+        Vertex costs enter by their bytecode, constants and defaults, so that editing one changes the key.
+        """
+        digest = hashlib.sha256()
+        for f in dataclasses.fields(self):
+            if f.name not in ("constants", "vertex_costs"):
+                digest.update(f"{f.name}={getattr(self, f.name)!r};".encode())
+        for vertex, cost in sorted(self.vertex_costs.items()):
+            function = cost.function if isinstance(cost, Estimate) else cost
+            digest.update(f"{vertex}={_function_key(function)};".encode())
+        return digest.hexdigest()
+
+
+def _function_key(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    closed = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
+    defaults = (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None))
+    return f"{_code_key(code)}{closed!r}{defaults!r}"
+
+
+def _code_key(code: CodeType) -> str:
+    inner = [_code_key(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()}{code.co_names!r}{inner!r}"

@@ -1,0 +1,191 @@
+"""Cycles of neural-network vertices: nonlinearities, pooling, arg-reductions, top-k, losses.
+
+Softmax, norms and recurrent cells are not single vertices; their estimates are sums of pieces, stated in each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from abele.errors import InvalidOption, suggest
+from abele.machine.constants import dtype_bytes
+from abele.machine.cycles.arith import Count, ceil_div, choose, largest, log2_ceil, row_pieces, smallest
+from abele.machine.cycles.elementwise import cast, elementwise
+from abele.machine.cycles.reduce import reduce
+from abele.machine.cycles.registry import estimate
+
+_SOURCE = "graphcore/poplibs, popnn/popnnCycleEstimators.cpp"
+
+# (half scalar, half vector, float scalar, float vector)
+_FORWARD: dict[str, tuple[int, int, int, int]] = {
+    "relu": (1, 1, 1, 1),
+    "sigmoid": (2, 4, 5, 10),
+    "tanh": (1, 2, 5, 10),
+    "gelu_tanh": (5, 5, 10, 10),
+    "gelu": (15, 15, 30, 30),
+    "silu": (3, 5, 6, 11),
+}
+_BACKWARD: dict[str, tuple[int, int, int, int]] = {
+    "relu": (3, 3, 3, 3),
+    "sigmoid": (3, 3, 3, 3),
+    "tanh": (3, 3, 3, 3),
+    "gelu_tanh": (5, 5, 10, 10),
+    "gelu": (15, 15, 30, 30),
+    "silu": (7, 7, 15, 15),
+}
+
+
+@estimate("Nonlinearity", source=_SOURCE, confidence="published", code_bytes=360)
+def nonlinearity(chip: Any, *, n: Count, kind: str, dtype: str = "f16", grad: bool = False) -> Count:
+    """Tile cycles of an activation over ``n`` elements, or with ``grad`` of its gradient.
+
+    ``kind`` is ``relu``, ``sigmoid``, ``tanh``, ``gelu`` (by erf), ``gelu_tanh`` or ``silu``.
+    """
+    table = _BACKWARD if grad else _FORWARD
+    if kind not in table:
+        raise InvalidOption(f"No nonlinearity '{kind}'", remedy=suggest(kind, table))
+    half = dtype_bytes(dtype) <= 2
+    scalar, vector = table[kind][:2] if half else table[kind][2:]
+    width = chip.vector_width(dtype)
+    vectors = ceil_div(ceil_div(n, width), chip.workers)
+    rest = (4 if half else 2) + choose(n % width > 0, 2 + scalar, 0)
+    pipelined = 2 + scalar + largest(vectors - 1, 0) * vector + 1 + scalar
+    return 9 + chip.workers * (20 + pipelined + rest)
+
+
+@estimate("Pool", source=_SOURCE, confidence="published", code_bytes=900)
+def pool(
+    chip: Any,
+    *,
+    field: Count,
+    channels: Count,
+    kernel: Count,
+    kind: str = "max",
+    dtype: str = "f16",
+    row: Count = 0,
+    grad: bool = False,
+) -> Count:
+    """Tile cycles of max or average pooling.
+
+    Args:
+        field: output positions on the tile (input positions for ``grad``).
+        channels: channels of each position on the tile.
+        kernel: positions of the window.
+        row: length of an output row on the tile; a worker's share is cut at row ends (0: never cut).
+    """
+    if kind not in ("max", "avg", "sum"):
+        raise InvalidOption(f"No pooling '{kind}'", remedy=suggest(kind, ("max", "avg", "sum")))
+    vectors = ceil_div(channels, chip.vector_width(dtype))
+    positions = ceil_div(field, chip.workers)
+    pieces = row_pieces(positions, row)
+    start, each = (7, 5) if grad else (3 + (4 if kind == "max" else 5), 3)
+    clear = 4 + positions * vectors
+    sweep = pieces * 20 + vectors * (start * pieces + each * positions)
+    return 13 + chip.workers * (17 + clear + 13 * pieces + kernel * sweep)
+
+
+@estimate("ArgReduce", source=_SOURCE, confidence="published", code_bytes=340)
+def arg_reduce(chip: Any, *, rows: Count, cols: Count, dtype: str = "f16") -> Count:
+    """Tile cycles of argmax or argmin of ``rows`` rows of ``cols`` elements; few rows are cut over the workers."""
+    by_row = ceil_div(rows, chip.workers) * (30 + 3 * cols)
+    cut = rows * (30 + 3 * ceil_div(cols, chip.workers) + 30 + 3 * chip.workers)
+    return 9 + chip.workers * smallest(by_row, cut)
+
+
+@estimate("TopK", source="graphcore/poplibs, popops/BitonicTopK", confidence="derived", code_bytes=720)
+def top_k(chip: Any, *, n: Count, k: Count, dtype: str = "f16", values: bool = True, rows: Count = 1) -> Count:
+    """Tile cycles of the largest ``k`` of ``n`` elements, for ``rows`` rows, by bitonic compare-and-swap.
+
+    ``values``: indices travel with the keys. ``k >= n`` is a full sort. An element costs 8 to 27 cycles a stage
+    by the types; a top-k sorts runs of ``k`` and merges them, halving what is left.
+    """
+    each = {(2, False): 8, (2, True): 18, (4, False): 12, (4, True): 27}[(2 if dtype_bytes(dtype) <= 2 else 4, values)]
+    whole, run = log2_ceil(n), log2_ceil(smallest(k, n))
+    stages = smallest(whole * (whole + 1) // 2, run * (run + 1) // 2 + 2 * (run + 1))
+    share = ceil_div(rows * n, chip.workers)
+    return chip.supervisor_call_cycles + chip.workers * (20 + each * share * largest(stages, 1))
+
+
+@estimate("Loss", source=_SOURCE, confidence="published", code_bytes=320)
+def loss(chip: Any, *, n: Count, kind: str = "cross_entropy", dtype: str = "f16") -> Count:
+    """Tile cycles of a loss over ``n`` elements: 9 an element for cross-entropy, 4 for squares; half in pairs."""
+    each = 4 if kind in ("mse", "l2", "sum_squared") else 9
+    pairs = 2 if dtype_bytes(dtype) <= 2 else 1
+    return chip.workers * (20 + each * ceil_div(ceil_div(n, chip.workers), pairs))
+
+
+@estimate("InvStd", source=_SOURCE, confidence="published", code_bytes=200)
+def inv_std(chip: Any, *, n: Count, rows: Count = 1, dtype: str = "f32") -> Count:
+    """Tile cycles of inverse standard deviations from ``n`` variances in each of ``rows`` rows."""
+    return chip.workers * (6 + ceil_div(rows, chip.workers) * (4 + ceil_div(n, 2) * 5))
+
+
+@estimate(
+    "Softmax",
+    source="sum of popops vertices, as popnn/NonLinearity.cpp uses them",
+    confidence="derived",
+    code_bytes=1600,
+)
+def softmax(chip: Any, *, rows: Count, cols: Count, dtype: str = "f16") -> Count:
+    """Tile cycles of softmax over ``rows`` whole rows of ``cols`` elements.
+
+    Largest of a row, subtract, exp, sum in float, inverse, cast of the inverses, multiply.
+    """
+    n = rows * cols
+    inverse = elementwise(chip, n=rows, ops="inverse", dtype="f32")
+    if dtype != "f32":
+        inverse = inverse + cast(chip, n=rows, source="f32", to=dtype)
+    return (
+        reduce(chip, outputs=rows, depth=cols, op="max", dtype=dtype, layout="continuous")
+        + elementwise(chip, n=n, ops="sub", dtype=dtype, broadcast="outer", rows=rows)
+        + elementwise(chip, n=n, ops="exp", dtype=dtype)
+        + reduce(chip, outputs=rows, depth=cols, op="add", dtype=dtype, out="f32", layout="continuous")
+        + inverse
+        + elementwise(chip, n=n, ops="mul", dtype=dtype, broadcast="outer", rows=rows)
+    )
+
+
+@estimate(
+    "Norm",
+    source="sum of popops and popnn vertices, as popnn/Norms.cpp uses them",
+    confidence="derived",
+    code_bytes=1800,
+)
+def norm(
+    chip: Any, *, n: Count, stats: Count, dtype: str = "f16", affine: bool = True, layout: str = "continuous"
+) -> Count:
+    """Tile cycles to normalise ``n`` elements with ``stats`` pairs of statistics, all of them on the tile.
+
+    Sum and sum of squares with float accumulators, inverse deviation, subtract, multiply, then scale and shift.
+    ``layout``: ``continuous`` where each statistic covers adjacent elements (layer, group and instance norms),
+    ``strided`` where it covers an outer dimension (batch norm with channels innermost).
+    """
+    depth = ceil_div(n, largest(stats, 1))
+    sums = [
+        reduce(chip, outputs=stats, depth=depth, op=op, dtype=dtype, out="f32", layout=layout)  # type: ignore[arg-type]
+        for op in ("add", "square_add")
+    ]
+    rows, whiten = (stats, "outer") if layout == "continuous" else (depth, "inner")
+
+    def apply(op: str, kind: Any) -> Count:
+        return elementwise(chip, n=n, ops=op, dtype=dtype, broadcast=kind, rows=rows)
+
+    total = sums[0] + sums[1] + inv_std(chip, n=stats) + apply("sub", whiten) + apply("mul", whiten)
+    if affine:
+        total = total + apply("mul", "inner") + apply("add", "inner")
+    return total
+
+
+_CELLS: dict[str, tuple[str, ...]] = {
+    "lstm": ("sigmoid", "sigmoid", "sigmoid", "tanh", "mul", "mul", "add", "tanh", "mul"),
+    "gru": ("sigmoid", "sigmoid", "mul", "tanh", "sub", "mul", "add"),
+    "rnn": ("add", "tanh"),
+}
+
+
+@estimate("Rnn", source="fused popops map of popnn's cells", confidence="derived", code_bytes=900)
+def rnn_cell(chip: Any, *, n: Count, cell: str = "lstm", dtype: str = "f16") -> Count:
+    """Tile cycles of a recurrent cell's elementwise part for ``n`` hidden units, gates fused in one loop."""
+    if cell not in _CELLS:
+        raise InvalidOption(f"No recurrent cell '{cell}'", remedy=suggest(cell, _CELLS))
+    return elementwise(chip, n=n, ops=_CELLS[cell], dtype=dtype, operands={"lstm": 5, "gru": 4, "rnn": 2}[cell])

@@ -1,0 +1,135 @@
+"""Time of communication: the on-chip exchange, syncs, IPU-Links, gateways, host and streaming memory.
+
+On-chip costs are in tile cycles of the busiest tile, since an exchange ends for all tiles together; everything
+that leaves the chip is in seconds. All functions are closed formulas over bytes and accept NumPy arrays of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from abele.errors import InvalidOption
+from abele.machine.chip import Chip
+from abele.machine.cycles.arith import Count, ceil_div, choose, largest
+from abele.machine.system import System
+
+
+def exchange_cycles(
+    chip: Chip,
+    received: Count,
+    sent: Count = 0,
+    *,
+    paired: bool = False,
+    fragment_bytes: int | None = None,
+) -> Count:
+    """Cycles of one on-chip exchange, sync apart.
+
+    Args:
+        received, sent: bytes in and out of the busiest tile; what every tile of a broadcast reads is sent once.
+        paired: the tiles of a shared bus receive the same data, which doubles the rate (graphcore/poplibs,
+            ExchangeEstimator).
+        fragment_bytes: length of the runs in which bytes arrive; each takes some control instructions. The
+            default is the chip's (assumed).
+
+    Zero bytes cost nothing. Source: 4 B a cycle from the poplibs defaults; the start is assumed.
+    """
+    rate = chip.exchange_bytes_per_cycle
+    run = fragment_bytes or chip.exchange_fragment_bytes
+    receive_rate = rate * (chip.tiles_per_exchange_bus if paired else 1)
+    control = ceil_div(received, run) * chip.exchange_fragment_instructions
+    moving = largest(_whole(received / receive_rate) + control, _whole(sent / rate))
+    return choose((received > 0) | (sent > 0), chip.exchange_start_cycles + moving, 0)
+
+
+def _whole(cycles: Count) -> Count:
+    """Cycles rounded up to whole ones."""
+    return -(-cycles // 1).astype("int64") if hasattr(cycles, "astype") else math.ceil(cycles)
+
+
+def exchange_code_bytes(chip: Chip, received: Count, fragment_bytes: int | None = None) -> Count:
+    """Exchange code on a tile for one exchange: its control instructions, in bytes (assumed)."""
+    run = fragment_bytes or chip.exchange_fragment_bytes
+    return ceil_div(received, run) * chip.exchange_fragment_instructions * chip.instruction_bytes
+
+
+def sync_cycles(system: System, ipus: int = 1) -> int:
+    """Cycles of a sync over ``ipus`` IPUs: the chip's own for one, else the global sync.
+
+    Beyond one IPU the larger of the published global sync and of 15 ns for each hop, out and back, over
+    1 + ipus/4 hops (graphcore/poplibs).
+    """
+    if ipus <= 1:
+        return system.chip.sync_cycles
+    return max(system.global_sync_cycles, hop_sync_cycles(system, ipus))
+
+
+def hop_sync_cycles(system: System, ipus: int) -> int:
+    """Cycles that a sync signal travels over ``ipus`` IPUs: two ways, ``sync_hop_seconds`` a hop."""
+    hops = 1 + (ipus // 2) // 2
+    # rounded first: 15 ns and a clock in Hz are not exact in binary
+    return math.ceil(round(system.sync_hop_seconds * system.chip.clock_hz * hops * 2, 6))
+
+
+def link_rate(system: System, links: float = 1) -> float:
+    """Usable bytes/s of ``links`` IPU-Links in one direction."""
+    return links * system.link_bytes_per_second * system.link_efficiency
+
+
+def link_seconds(system: System, bytes: float, source: int, target: int) -> float:
+    """Time to move ``bytes`` from one IPU to another, nothing else on the way.
+
+    Within a link domain IPUs form a ladder: a pair has four links between its two, and two lead up and two down
+    (graphcore/poplibs test utilities), so a pair's traffic goes over four and any other over two. Farther off it
+    goes by the gateways.
+    """
+    if source == target:
+        return 0.0
+    for ipu in (source, target):
+        if not 0 <= ipu < system.ipus:
+            raise InvalidOption(f"IPU {ipu} of the system '{system.name}'", remedy=f"It has 0 to {system.ipus - 1}.")
+    domain = system.ipus_per_link_domain
+    if source // domain != target // domain:
+        return system.gateway_latency_seconds + bytes / system.gateway_bytes_per_second
+    rungs = abs(source // 2 - target // 2)
+    across = int(source % 2 != target % 2)
+    links = min(4 if rungs == 0 else 2, system.links_per_ipu)
+    return (rungs + across) * system.link_latency_seconds + bytes / link_rate(system, links)
+
+
+def host_seconds(system: System, bytes: float) -> float:
+    """Time of one host exchange of ``bytes`` for each IPU in one direction; zero bytes cost nothing."""
+    return system.host_latency_seconds + bytes / system.host_bytes_per_second if bytes > 0 else 0.0
+
+
+def streaming_seconds(system: System, bytes: float) -> float:
+    """Time to move ``bytes`` for each IPU to or from streaming memory, all IPUs of a machine at once."""
+    sharing = min(system.ipus, system.ipus_per_machine)
+    return bytes * sharing / system.streaming_bytes_per_second
+
+
+def all_reduce_seconds(system: System, bytes: float, replicas: int, ipus_per_replica: int = 1) -> float:
+    """Time of a ring all-reduce of ``bytes`` on each IPU over ``replicas`` replicas.
+
+    Every IPU of a replica joins its fellows of the other replicas: ``ipus_per_replica`` rings at once, which
+    share the ladder's two columns of links. A ring of n moves 2·(n − 1)/n of the bytes in 2·(n − 1) steps.
+    Replicas in several link domains first reduce within theirs, then each part over the gateways, whose rate
+    the IPUs of a machine share; then spread it. The arithmetic is the textbook ring's; no measured all-reduce
+    of these machines is public.
+    """
+    if replicas <= 1 or bytes <= 0:
+        return 0.0
+    per_domain = max(1, system.ipus_per_link_domain // ipus_per_replica)
+    inside = min(replicas, per_domain)
+    outside = math.ceil(replicas / per_domain)
+    links = min(system.ring_links, system.links_per_ipu) / max(1.0, ipus_per_replica / 2)
+    seconds = _ring(bytes, inside, link_rate(system, links), system.link_latency_seconds)
+    if outside > 1:
+        rate = system.gateway_bytes_per_second / system.ipus_per_machine
+        seconds += _ring(bytes / inside, outside, rate, system.gateway_latency_seconds)
+    return seconds
+
+
+def _ring(bytes: float, members: int, rate: float, latency: float) -> float:
+    if members <= 1:
+        return 0.0
+    return 2 * (members - 1) * (bytes / members / rate + latency)

@@ -1,0 +1,278 @@
+"""A system as data: IPUs in machines, the links between them, the host, streaming memory and power.
+
+``find_system`` gives one by name (``bow-2000``) or from a user's file (``my_chip.py:system``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from abele.errors import InvalidOption, UserProgramError, suggest
+from abele.machine.chip import Chip
+from abele.machine.constants import Confidence, Constant, changed, complete, number
+from abele.machine.presets import CHIPS, bow, c600, gc200, mk1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """``ipus`` chips, ``ipus_per_machine`` in a machine, joined by IPU-Links and, beyond a domain, gateways.
+
+    Bandwidths are bytes/s in one direction. Each numeric field has a `Constant` in ``constants``.
+    """
+
+    name: str
+    chip: Chip
+    ipus: int
+    ipus_per_machine: int
+
+    link_bytes_per_second: float = number("B/s per link per direction")
+    links_per_ipu: int = number("links")
+    ring_links: int = number("links per direction")  # links that one direction of a ring of IPUs can use
+    link_efficiency: float = number("of the raw rate")
+    link_latency_seconds: float = number("s")
+    ipus_per_link_domain: int = number("IPUs")
+    gateway_bytes_per_second: float = number("B/s per machine per direction")
+    gateway_latency_seconds: float = number("s")
+    host_bytes_per_second: float = number("B/s per IPU per direction")
+    host_latency_seconds: float = number("s")
+    host_step_seconds: float = number("s")  # host work at each return to the host, beside transfers
+    streaming_bytes: float = number("B per machine")
+    streaming_bytes_per_second: float = number("B/s per machine per direction")
+    sync_hop_seconds: float = number("s")
+    global_sync_cycles: int = number("cycles")
+    machine_watts: float = number("W per machine")
+    joules_per_link_byte: float = number("J/B")
+    joules_per_streaming_byte: float = number("J/B")
+
+    constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", complete(self, self.constants))
+        if self.ipus < 1 or self.ipus_per_machine < 1:
+            raise InvalidOption(
+                f"The system '{self.name}' has {self.ipus} IPUs, {self.ipus_per_machine} in a machine",
+                remedy="Both must be at least 1.",
+            )
+
+    @property
+    def machines(self) -> int:
+        """Machines that hold the IPUs."""
+        return -(-self.ipus // self.ipus_per_machine)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all IPUs."""
+        return self.ipus * self.chip.tiles
+
+    @property
+    def watts(self) -> float:
+        """Average power under load: the share of its machines that the IPUs stand for."""
+        return self.machine_watts * self.ipus / self.ipus_per_machine
+
+    def with_ipus(self, ipus: int, name: str | None = None) -> System:
+        """The same machines with another number of IPUs; named ``<name>-x<ipus>`` unless a name is given."""
+        if ipus == self.ipus and name is None:
+            return self
+        return dataclasses.replace(self, ipus=ipus, name=name or f"{re.sub('-x[0-9]+$', '', self.name)}-x{ipus}")
+
+    def derive(self, name: str, *, chip: Chip | None = None, **changes: float | Constant) -> System:
+        """A system like this one with another chip or other numbers; an unknown field raises."""
+        constants = dict(self.constants)
+        values = changed(self, changes, constants)
+        return dataclasses.replace(self, name=name, chip=chip or self.chip, constants=constants, **values)
+
+    def provenance(self, name: str) -> Constant:
+        """The `Constant` behind the numeric field ``name``: value, unit, source, confidence."""
+        try:
+            return self.constants[name]
+        except KeyError:
+            raise InvalidOption(f"A system has no field '{name}'", remedy=suggest(name, self.constants)) from None
+
+    def peak_flops(self, dtype: str = "f16", partials: str | None = None) -> float:
+        """Peak flop/s of all IPUs."""
+        return self.ipus * self.chip.peak_flops(dtype, partials)
+
+    def memory(self) -> int:
+        """Bytes of tile memory of all IPUs."""
+        return self.ipus * self.chip.memory()
+
+    def streaming_memory(self) -> float:
+        """Bytes of streaming memory of all machines."""
+        return self.streaming_bytes * self.machines
+
+    def key(self) -> str:
+        """A digest of everything that a plan or a cost reads, the chip and its vertex costs included."""
+        digest = hashlib.sha256(self.chip.key().encode())
+        for f in dataclasses.fields(self):
+            if f.name not in ("chip", "constants"):
+                digest.update(f"{f.name}={getattr(self, f.name)!r};".encode())
+        return digest.hexdigest()
+
+
+def _c(value: float, unit: str, source: str, confidence: Confidence) -> Constant:
+    return Constant(value, unit, source, confidence)
+
+
+_LADDER = "graphcore/poplibs test utilities: 128 Gbit/s a link and direction, 85 % of it usable"
+_MK2_LINKS: dict[str, Constant] = {
+    "link_bytes_per_second": _c(16e9, "B/s per link per direction", _LADDER, "published"),
+    "links_per_ipu": _c(10, "links", "thecharlieblake.co.uk: 10 links, 320 GB/s both ways", "published"),
+    "ring_links": _c(2, "links per direction", "the ladder of graphcore/poplibs: 2 links up, 2 down", "derived"),
+    "link_efficiency": _c(0.85, "of the raw rate", _LADDER, "published"),
+    "link_latency_seconds": _c(0.6e-6, "s", "assumed: no public figure for Mk2 or Bow", "assumed"),
+    "ipus_per_link_domain": _c(64, "IPUs", "docs.graphcore.ai: IPU-Links join up to 16 machines", "published"),
+    "gateway_bytes_per_second": _c(
+        25e9,
+        "B/s per machine per direction",
+        "docs.graphcore.ai, M2000 and Bow-2000: 2 x 100 Gbit/s",
+        "published",
+    ),
+    "gateway_latency_seconds": _c(2.5e-6, "s", "assumed: no public figure", "assumed"),
+    "host_bytes_per_second": _c(
+        20e9,
+        "B/s per IPU per direction",
+        "graphcore/tutorials, tutorial 6: 40 MB in 2.64 million cycles on an IPU",
+        "derived",
+    ),
+    "host_latency_seconds": _c(10e-6, "s", "assumed: one host exchange over the network", "assumed"),
+    "host_step_seconds": _c(0.0, "s", "assumed none; published pod runs show some, undocumented", "assumed"),
+    "streaming_bytes": _c(448e9, "B per machine", "M2000 exchange memory of 448 to 450 GB, as announced", "published"),
+    "streaming_bytes_per_second": _c(
+        20e9, "B/s per machine per direction", "assumed: a recalled vendor figure, never measured", "assumed"
+    ),
+    "sync_hop_seconds": _c(15e-9, "s", "graphcore/poplibs: 15 ns a hop, out and back", "published"),
+    "global_sync_cycles": _c(
+        600, "cycles", "public IPU21 compiler source (getGlobalSyncCycles); 500 to 642 on 16 Mk1", "published"
+    ),
+    "machine_watts": _c(
+        1036.0,
+        "W per machine",
+        "Bow-2000 average divided by 1.4 / 1.16 (vendor's ratios); 1.5 kW at most",
+        "derived",
+    ),
+    "joules_per_link_byte": _c(20e-12, "J/B", "assumed: 2.5 pJ a bit, both ends", "assumed"),
+    "joules_per_streaming_byte": _c(100e-12, "J/B", "assumed: DRAM and the way to it", "assumed"),
+}
+_BOW_LINKS = _MK2_LINKS | {
+    "streaming_bytes": _c(256e9, "B per machine", "docs.graphcore.ai, Bow-2000: up to 256 GB", "published"),
+    "machine_watts": _c(1250.0, "W per machine", "eenewseurope.com: Bow-2000 average", "published"),
+}
+_C600_LINKS = _MK2_LINKS | {
+    "link_bytes_per_second": _c(
+        15.6e9, "B/s per link per direction", "docs.graphcore.ai, C600: 4 links of 1 Tbit/s in all", "derived"
+    ),
+    "links_per_ipu": _c(4, "links", "docs.graphcore.ai, C600", "published"),
+    "ipus_per_link_domain": _c(8, "IPUs", "assumed: cards joined by their links in one server", "assumed"),
+    "streaming_bytes": _c(32e9, "B per machine", "assumed: host memory set aside for a card", "assumed"),
+    "machine_watts": _c(185.0, "W per machine", "docs.graphcore.ai, C600: TDP 185 W", "published"),
+}
+_MK1_LINKS = _MK2_LINKS | {
+    "host_bytes_per_second": _c(
+        8e9, "B/s per IPU per direction", "half of a Gen3 x16 slot shared by two IPUs", "assumed"
+    ),
+    "streaming_bytes": _c(32e9, "B per machine", "assumed: host memory set aside for a board", "assumed"),
+    "machine_watts": _c(300.0, "W per machine", "assumed: the C2 board's recalled power", "assumed"),
+}
+
+
+def _system(name: str, chip: Chip, ipus: int, per_machine: int, constants: Mapping[str, Constant]) -> System:
+    numbers: dict[str, Any] = {key: constant.value for key, constant in constants.items()}
+    return System(name=name, chip=chip, ipus=ipus, ipus_per_machine=per_machine, constants=dict(constants), **numbers)
+
+
+def one_ipu(chip: Chip) -> System:
+    """One IPU of ``chip`` by itself; its power is the chip's own, its links and host are a Bow-2000's."""
+    power = Constant(
+        chip.load_watts, "W per machine", "the chip's load_watts", chip.provenance("load_watts").confidence
+    )
+    return _system(chip.name, chip, 1, 1, _BOW_LINKS | {"machine_watts": power})
+
+
+_PODS = (4, 16, 32, 64, 128, 256)
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        one_ipu(mk1),
+        _system("mk1-c2", mk1, 2, 2, _MK1_LINKS),
+        one_ipu(gc200),
+        _system("m2000", gc200, 4, 4, _MK2_LINKS),
+        *(_system(f"pod{n}", gc200, n, 4, _MK2_LINKS) for n in _PODS),
+        one_ipu(bow),
+        _system("bow-2000", bow, 4, 4, _BOW_LINKS),
+        *(_system(f"bow-pod{n}", bow, n, 4, _BOW_LINKS) for n in _PODS),
+        _system("c600", c600, 1, 1, _C600_LINKS),
+    )
+}
+"""The systems that Abele knows, by name; the name of a chip is one IPU of it."""
+
+
+def list_systems() -> list[System]:
+    """Every known system, oldest generation first."""
+    return list(SYSTEMS.values())
+
+
+def find_system(name: str | System | Chip) -> System:
+    """A system by name, or from a user's file as ``path/file.py:name``.
+
+    The file's object may be a `System`, or a `Chip`, which stands for one IPU of it.
+
+    Raises:
+        InvalidOption: no such system, file or name; near names are suggested.
+        UserProgramError: the user's file raised.
+    """
+    if isinstance(name, System):
+        return name
+    if isinstance(name, Chip):
+        return one_ipu(name)
+    path, colon, variable = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _from_file(Path(path), variable)
+    if name.endswith(".py"):
+        raise InvalidOption(f"'{name}' is a file", remedy=f"Name the system in it, as {name}:system.")
+    try:
+        return SYSTEMS[name.lower()]
+    except KeyError:
+        raise InvalidOption(
+            f"No system '{name}'",
+            remedy=f"{suggest(name.lower(), SYSTEMS)} Your own is named as file.py:name.".strip(),
+        ) from None
+
+
+def find_chip(name: str) -> Chip:
+    """A known chip by name; an unknown one raises ``InvalidOption`` with near names."""
+    try:
+        return CHIPS[name.lower()]
+    except KeyError:
+        raise InvalidOption(f"No chip '{name}'", remedy=suggest(name.lower(), CHIPS)) from None
+
+
+def _from_file(path: Path, variable: str) -> System:
+    if not path.is_file():
+        raise InvalidOption(f"No file '{path}'", remedy="A system of your own is named as file.py:name.")
+    module_name = f"abele_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and pickling look the module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[module_name]
+        raise UserProgramError(f"'{path}' raised {type(error).__name__}: {error}") from error
+    found = getattr(module, variable, None)
+    if isinstance(found, (System, Chip)):
+        return find_system(found)
+    described = [key for key, value in vars(module).items() if isinstance(value, (System, Chip))]
+    what = (
+        f"'{variable}' in '{path}' is a {type(found).__name__}" if found is not None else f"No '{variable}' in '{path}'"
+    )
+    raise InvalidOption(f"{what}, not a System or a Chip", remedy=suggest(variable, described))

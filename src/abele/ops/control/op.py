@@ -1,0 +1,134 @@
+"""What moves data off the tiles or marks a place: all-reduce over replicas, host streams, checkpoints, prints.
+
+The references here are those of one replica alone; ``host_load`` and ``host_store`` are run by whoever has a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from abele.errors import Bug, InvalidOperand
+from abele.ir.builder import Builder
+from abele.ir.graph import Operation, Value
+from abele.ir.operation import REQUIRED, Arg, Attributes, NotDifferentiable, Primitive, Sample, register
+from abele.ir.types import TensorType, f16, f32, i32
+from abele.ops.elementwise.op import dtype_attribute
+from abele.ops.rules import need_dtype, need_operands
+
+NO_FLOPS = lambda operands, results, attributes: 0  # noqa: E731
+
+
+def _same(name: str):
+    def infer(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+        need_operands(name, operands, 1)
+        return (operands[0],)
+
+    return infer
+
+
+def _identity(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
+    return (operands[0],)
+
+
+def _pass_on(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+    return (given[0],)
+
+
+def _infer_all_reduce(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    need_operands("all_reduce", operands, 1)
+    need_dtype("all_reduce", operands, lambda d: d.is_float, "f32 or f16")
+    if attributes["reduction"] not in ("sum", "mean"):
+        raise InvalidOperand(f"all_reduce has reduction {attributes['reduction']!r}; it must be 'sum' or 'mean'")
+    return (operands[0],)
+
+
+def _all_reduce_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Every replica's operand reaches every replica's result, so that the gradients are reduced likewise."""
+    (dy,) = given
+    assert dy is not None
+    return (b.all_reduce(dy, reduction=op.attributes["reduction"]),)
+
+
+def _samples(attributes: Attributes):
+    def samples() -> Iterable[Sample]:
+        for type_ in (f32(3, 5), f32(), f16(67), f32(0, 2)):
+            yield Sample((Arg(type_),), attributes)
+
+    return samples
+
+
+register(
+    Primitive(
+        "all_reduce",
+        {"reduction": "sum"},
+        _infer_all_reduce,
+        _identity,
+        _all_reduce_gradient,
+        lambda operands, results, attributes: operands[0].size,
+        _samples({"reduction": "sum"}),
+    )
+)
+register(Primitive("checkpoint", {}, _same("checkpoint"), _identity, _pass_on, NO_FLOPS, _samples({})))
+register(
+    Primitive(
+        "print_tensor",
+        {"title": ""},
+        _same("print_tensor"),
+        _identity,
+        _pass_on,
+        NO_FLOPS,
+        _samples({"title": "x"}),
+        effect=True,
+    )
+)
+
+
+# Streams
+
+
+def _no_host(name: str):
+    def reference(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
+        raise Bug(f"{name} of the stream {attributes['stream']!r} has no meaning without a host")
+
+    return reference
+
+
+def _infer_load(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    need_operands("host_load", operands, 0)
+    return (TensorType(tuple(attributes["shape"]), dtype_attribute("host_load", attributes)),)  # type: ignore[arg-type]
+
+
+def _infer_store(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    need_operands("host_store", operands, 1)
+    return ()
+
+
+register(
+    Primitive(
+        "host_load",
+        {"stream": REQUIRED, "shape": REQUIRED, "dtype": REQUIRED},
+        _infer_load,
+        _no_host("host_load"),
+        NotDifferentiable("it has no operands"),
+        NO_FLOPS,
+        lambda: [
+            Sample((), {"stream": "x", "shape": shape, "dtype": dtype})
+            for shape, dtype in (((4, 9), "f32"), ((), "i32"), ((0, 2), "f16"))
+        ],
+        effect=True,
+    )
+)
+register(
+    Primitive(
+        "host_store",
+        {"stream": REQUIRED},
+        _infer_store,
+        _no_host("host_store"),
+        NotDifferentiable("it has no results"),
+        NO_FLOPS,
+        lambda: [Sample((Arg(t),), {"stream": "y"}) for t in (f32(4, 9), f16(3), i32())],
+        effect=True,
+    )
+)

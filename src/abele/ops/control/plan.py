@@ -1,0 +1,26 @@
+"""Plans of what the tiles themselves do not do: only where the results lie."""
+
+from __future__ import annotations
+
+from abele.ops.layouts import flat
+from abele.ops.planning import Question, plan_for
+from abele.schedule.records import Plan
+
+
+@plan_for("host_load")
+def plan_load(question: Question) -> Plan:
+    """The host spreads the tensor evenly over the tiles."""
+    return Plan((), (), (flat(question.results[0], question.chip, question.first),))
+
+
+@plan_for("host_store")
+def plan_store(question: Question) -> Plan:
+    """The host collects the tensor from where it lies."""
+    return Plan(())
+
+
+@plan_for("all_reduce", "print_tensor")
+def plan_in_place(question: Question) -> Plan:
+    """The result lies as the operand does."""
+    home = question.homes[0] or flat(question.operands[0], question.chip, question.first)
+    return Plan((), (), (home,))

@@ -1,0 +1,396 @@
+"""How convolutions and their gradients lie on the tiles: split over batch, groups, channels and field.
+
+The three maps are planned alike. Each has axes that its result keeps and axes that it sums over; a split of the
+latter leaves partials, which a second compute set adds up. A block of the field reads its window with the halo;
+the gradient of the input reads the inverse window. Costs counted: exchange of what does not lie at home, the
+cheapest vertex (matrix unit, Slic, Vmac, Hmac), transposes within the tile, exchange and sum of partials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from abele.ir.graph import Attribute
+from abele.ir.types import DType, TensorType
+from abele.machine.chip import Chip
+from abele.machine.exchange import exchange_cycles
+from abele.ops.conv.op import convolve, extents, padded, spread_gradient, weight_gradient
+from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.matmul.search import Dimension, Parts, score_of, search
+from abele.ops.planning import Question, plan_for, read
+from abele.ops.vertices import region_shape
+from abele.schedule.layout import Grid, Layout, Span
+from abele.schedule.records import Access, ComputeSet, Plan
+from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
+
+Lengths = Mapping[str, Any]
+
+METHODS = ("amp", "amp_swapped", "hmac", "slic", "vmac")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor of the map: sizes of its view, and for every dimension the axis (or none) and its span."""
+
+    sizes: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    spans: tuple[Span, ...]
+
+    def layout(self, grid: Grid) -> Layout:
+        """Through ``grid``; an axis in one part touches the whole dimension, windows and all."""
+        spans = []
+        for name, span in zip(self.axes, self.spans, strict=True):
+            if name is None or (grid.axes[grid.axis(name)].parts == 1 and not span.exact):
+                spans.append(Span())
+            else:
+                spans.append(Span(grid.axis(name), span.stride, span.offset, span.extent, span.divide))
+        return Layout(grid, self.sizes, tuple(spans))
+
+    def elements(self, parts: Parts, lengths: Lengths) -> Any:
+        """Elements that a block of these lengths touches, at most."""
+        count: Any = 1
+        for size, name, span in zip(self.sizes, self.axes, self.spans, strict=True):
+            if name is None:
+                count = count * size
+                continue
+            touched = (span.stride * (lengths[name] - 1) + span.extent - 1) // span.divide + 1
+            count = count * np.where(parts[name] == 1, size, np.minimum(size, touched))
+        return count
+
+    def lies_once(self, parts: Parts, every: Sequence[str]) -> Any:
+        """True where each element belongs to exactly one block."""
+        once: Any = True
+        for name in every:
+            at = self.axes.index(name) if name in self.axes else None
+            if at is None or not self.spans[at].exact:
+                once = once & (parts[name] == 1)
+        return once
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """One of the three maps with its axes. ``summed`` are the axes that the result does not keep."""
+
+    name: str
+    dimensions: tuple[Dimension, ...]
+    summed: tuple[str, ...]
+    operands: tuple[Operand, Operand]
+    result: Operand
+    dtype: DType
+    partials: DType
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, question: Question) -> Map:
+        a: dict[str, Any] = dict(question.attributes)
+        name, chip = question.operation, question.chip
+        first, second = question.operands
+        (result,) = question.results
+        x, w, y = {
+            "conv": (first, second, result),
+            "conv_input_grad": (result, second, first),
+            "conv_weight_grad": (second, result, first),
+        }[name]
+        groups, spatial = a["groups"], x.rank - 2
+        kernel, dtype = w.shape[2:], first.dtype
+        partials = partials_type(dtype, a["partials"])
+        n, ins, outs = x.shape[0], w.shape[1], w.shape[0] // groups
+        plain = Span(0)
+        at = range(spatial)
+        field = tuple(f"f{i}" for i in at)
+        spans = extents(kernel, a["dilation"])
+        window = tuple(Span(0, s, -p[0], e) for s, p, e in zip(a["strides"], a["padding"], spans, strict=True))
+        inverse = tuple(
+            Span(0, 1, p[0] - e + 1, e, s) for s, p, e in zip(a["strides"], a["padding"], spans, strict=True)
+        )
+        none = (None,) * spatial
+        taps = Operand((groups, outs, ins, *kernel), ("g", "o", "c", *none), (plain,) * (3 + spatial))
+
+        def map_(channel: str, count: int, type_: TensorType, field_spans: Sequence[Span]) -> Operand:
+            sizes = (n, groups, count, *type_.shape[2:])
+            return Operand(sizes, ("n", "g", channel, *field), (plain,) * 3 + tuple(field_spans))
+
+        here = (plain,) * spatial
+        if name == "conv":
+            operands, made = (map_("c", ins, x, window), taps), map_("o", outs, y, here)
+            summed, sizes = ("c",), y.shape[2:]
+        elif name == "conv_input_grad":
+            operands, made = (map_("o", outs, y, inverse), taps), map_("c", ins, x, here)
+            summed, sizes = ("o",), x.shape[2:]
+        else:
+            operands, made = (map_("o", outs, y, here), map_("c", ins, x, window)), taps
+            summed, sizes = ("n", *field), y.shape[2:]
+        units, block = max(1, chip.amp_units(dtype, partials)), max(1, chip.amp_in_group(dtype))
+        out_grain, in_grain = (block, units) if name == "conv_input_grad" else (units, block)
+        narrow = ins == outs == 1
+        dimensions = (
+            Dimension("n", n),
+            Dimension("g", groups, max(1, chip.data_path_bytes // dtype.bytes) if narrow else 1),
+            Dimension("o", outs, out_grain),
+            Dimension("c", ins, in_grain),
+            *(Dimension(f, size) for f, size in zip(field, sizes, strict=True)),
+        )
+        return cls(name, dimensions, summed, operands, made, dtype, partials, kernel, tuple(a["strides"]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(d.name for d in self.dimensions)
+
+
+def methods_of(chip: Chip, name: str, o: int, c: int, kernel: int, strides: Sequence[int], dtype: DType, partials: DType):
+    """The vertices that can do a map with so many channels in a group."""
+    amp = ("amp",) if chip.amp_units(dtype, partials) else ()
+    if name == "conv_weight_grad":
+        return (*amp, "amp_swapped", "hmac") if amp else ("hmac",)
+    found = (*amp, "hmac")
+    if o == c == 1 and kernel > 1:
+        found += ("vmac",)
+    if o == c and o <= 4 and kernel > 1 and dtype is DType.F16 and max(strides) <= 2 and chip.slic_chains_f16:
+        found += ("slic",)
+    return found
+
+
+def vertex_cycles(
+    chip: Chip,
+    name: str,
+    method: str,
+    lengths: Lengths,
+    kernel: int,
+    stride: Sequence[int],
+    dtype: str,
+    partials: str,
+    turned: Sequence[bool],
+) -> Any:
+    """Tile cycles of one block of a map with ``kernel`` taps by ``method``.
+
+    The gradient of the input meets ``kernel / stride`` taps at each position. That of the weights is a product:
+    output channels by (input channels and taps), summed over batch and field.
+    """
+    field_names = [key for key in lengths if key.startswith("f")]
+    lengths = {key: np.maximum(value, 1) for key, value in lengths.items()}
+    n, g, o, c = (lengths[key] for key in "ngoc")
+    field = math.prod((lengths[key] for key in field_names), start=n)
+    types = {"dtype": dtype, "partials": partials}
+    if name == "conv_weight_grad":
+        outs, positions = (c * kernel, o) if method == "amp_swapped" else (o, c * kernel)
+        vertex = "Hmac" if method == "hmac" else "Amp1x1"
+        cycles = chip.estimate(vertex, field=positions, in_chans=field, out_chans=outs, groups=g, **types)
+        for turn, rows in zip(turned, (o, c), strict=True):
+            if turn:
+                cycles = cycles + chip.estimate("Transpose", rows=rows, cols=field, dtype=dtype, blocks=g)
+        return cycles
+    ins, outs = (o, c) if name == "conv_input_grad" else (c, o)
+    if name == "conv_input_grad":
+        kernel = -(-kernel // math.prod(stride))
+    row = lengths[field_names[-1]]
+    if method == "amp" and kernel == 1:
+        cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **types)
+    elif method == "amp":
+        cycles = chip.estimate(
+            "AmpNx1", field=field, in_chans=ins, out_chans=outs, kernel=kernel, groups=g, row=row, **types
+        )
+    elif method == "hmac":
+        cycles = chip.estimate("Hmac", field=field, in_chans=ins, out_chans=outs, kernel=kernel, groups=g, **types)
+    elif method == "vmac":
+        per = [
+            chip.estimate("Vmac", field=field, channels=g, kernel=kernel, channel_group=together, **types)
+            for together in (4, 8, 16)
+        ]
+        cycles = np.minimum.reduce(per)
+    else:
+        cycles = chip.estimate(
+            "Slic", field=field, row=row, kernel=kernel, channels=g * ins, partials=partials, stride=max(stride)
+        )
+    if name == "conv_input_grad" and turned[1]:
+        cycles = cycles + chip.estimate("Transpose", rows=o, cols=c, dtype=dtype, blocks=g * kernel)
+    return cycles
+
+
+def _turned(question: Question) -> tuple[bool, bool]:
+    """Operands that the tile transposes: a gradient's that lie somewhere in the order of the forward map."""
+    decided = tuple(home is not None for home in question.homes)
+    if question.operation == "conv":
+        return (False, False)
+    return (question.operation == "conv_weight_grad" and decided[0], decided[1])
+
+
+def _costs(question: Question, it: Map, methods: Sequence[str]):
+    """The objective: cycles, and how full the fullest tile gets."""
+    chip, turned = question.chip, _turned(question)
+    free = tuple(home is None for home in question.homes)
+    (result,) = question.results
+    taps, stride = math.prod(it.kernel), it.strides
+
+    def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
+        lengths = {d.name: np.maximum(d.length(parts[d.name]), 1) for d in it.dimensions}
+        received: Any = np.zeros_like(lengths["n"])
+        for_good: Any = 0
+        for operand, may_lie, stays in zip(it.operands, free, kept, strict=True):
+            size = operand.elements(parts, lengths) * it.dtype.bytes
+            here = operand.lies_once(parts, it.names) if may_lie and not stays else stays
+            received = received + np.where(here, 0, size)
+            for_good = for_good + np.where(here, size, 0)
+        sums = (lengths, taps, stride, str(it.dtype), str(it.partials), turned)
+        work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums) for method in methods])
+        made = it.result.elements(parts, lengths)
+        depth = math.prod(parts[name] for name in it.summed)
+        split = depth > 1
+        if it.partials is not it.dtype:
+            cast = chip.estimate(
+                "ReducePartials", outputs=made, depth=1, dtype=str(it.partials), out=str(it.dtype)
+            )
+            work = work + np.where(split, 0, cast)
+        summing, gathered = reduce_costs(chip, result, depth, it.partials)
+        left = np.where(split | (it.partials is not it.dtype), made * it.partials.bytes, 0)
+        cycles = set_cycles(chip) + exchange_cycles(chip, received) + work + summing
+        temporary = np.maximum(received + left, left + gathered)
+        stays_here = for_good + np.where(split, result.size / chip.tiles, made) * it.dtype.bytes
+        allowed = question.options.memory_proportion * chip.tile_memory
+        return cycles, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
+
+    return cost
+
+
+def _choose(question: Question, it: Map) -> tuple[Grid, str]:
+    """The grid and the method with the least cycles that fit."""
+    chip = question.chip
+    sizes = {d.name: d.size for d in it.dimensions}
+    methods = methods_of(
+        chip, it.name, sizes["o"], sizes["c"], math.prod(it.kernel), it.strides, it.dtype, it.partials
+    )
+    cost = _costs(question, it, methods)
+    parts, score = search(it.dimensions, chip.tiles, cost)
+    blocks = math.prod(parts.values())
+    first = question.first if 2 * blocks <= chip.tiles else 0
+    grid = Grid(tuple(d.axis(parts[d.name]) for d in it.dimensions), chip.tiles, first)
+    for home in question.homes:
+        # an operand that already lies as such a map would read it: the same weights once more
+        if home is None or [(a.name, a.size) for a in home.grid.axes] != list(sizes.items()):
+            continue
+        kept = tuple(o.layout(home.grid) == h for o, h in zip(it.operands, question.homes, strict=True))
+        if any(kept):
+            value = float(score_of(*cost({a.name: np.array([a.parts]) for a in home.grid.axes}, kept))[0])
+            if value < score:
+                grid, score = home.grid, value
+    lengths = {a.name: a.classes()[0][0] for a in grid.axes}
+    rest = (lengths, math.prod(it.kernel), it.strides, str(it.dtype), str(it.partials), (False, False))
+    return grid, min(methods, key=lambda m: int(vertex_cycles(chip, it.name, m, *rest)))
+
+
+@plan_for("conv", "conv_input_grad", "conv_weight_grad")
+def plan_conv(question: Question) -> Plan:
+    """Partial results and, where a summed axis is split, their reduction."""
+    it = Map.of(question)
+    grid, method = _choose(question, it)
+    given = dict(question.attributes)
+    attributes: dict[str, Attribute] = {
+        "strides": given["strides"],
+        "padding": given["padding"],
+        "dilation": given["dilation"],
+        "kernel": it.kernel,
+        "method": method,
+        "partials": str(it.partials),
+        "turned": _turned(question),
+    }
+    reads = tuple(read(question, i, operand.layout(grid)) for i, operand in enumerate(it.operands))
+    kind = _kind(it.name, method)
+    home = it.result.layout(grid)
+    split = [grid.axis(name) for name in it.summed if grid.axes[grid.axis(name)].parts > 1]
+    if not split:
+        return Plan((ComputeSet(kind, grid, reads, (Access("out0", home),), attributes),), (), (home,))
+    counts = tuple(grid.axes[i].parts for i in split)
+    spans = tuple(Span.part_of(i, grid.axes[i]) for i in split)
+    made = Layout(grid, (*counts, *home.shape), (*spans, *home.spans))
+    partial = ComputeSet(kind, grid, reads, (Access("tmp0", made),), attributes)
+    depth = math.prod(counts)
+    temporary = TensorType((depth, *question.results[0].shape), it.partials)
+    summed, home = reduce_set(question, 0, 0, depth)
+    return Plan((partial, summed), (temporary,), (home,))
+
+
+# The vertices
+
+
+def _window(block: Block, read_: int, attributes: Mapping[str, Attribute], piece: np.ndarray) -> np.ndarray:
+    """The input of a block as its windows see it: padded where they hang over, cut where it reads more."""
+    field = [bounds for name, bounds in block.axes.items() if name.startswith("f")]
+    region = block.reads[read_][3:]
+    kernel: Any = attributes["kernel"]
+    starts, sizes = [], []
+    spans = extents(kernel, attributes["dilation"])  # type: ignore[arg-type]
+    for (a, b), s, p, e, r in zip(field, attributes["strides"], attributes["padding"], spans, region, strict=True):  # type: ignore[arg-type]
+        starts.append(r.start - (a * s - p[0]))
+        sizes.append(max(0, (b - a - 1) * s + e))
+    return padded(piece, starts, sizes)
+
+
+def _conv(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> Sequence[np.ndarray]:
+    y = convolve(_window(block, 0, attributes, pieces[0]), pieces[1], attributes["strides"], attributes["dilation"])
+    return [y.reshape(region_shape(block.writes[0]))]
+
+
+def _input_grad(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> Sequence[np.ndarray]:
+    field = [bounds for name, bounds in block.axes.items() if name.startswith("f")]
+    region = block.reads[0][3:]
+    starts = [
+        r.start * s - p[0] - a
+        for (a, _), s, p, r in zip(field, attributes["strides"], attributes["padding"], region, strict=True)
+    ]
+    sizes = [b - a for a, b in field]
+    dx = spread_gradient(*pieces, attributes["strides"], attributes["dilation"], starts, sizes)
+    return [dx.reshape(region_shape(block.writes[0]))]
+
+
+def _weight_grad(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> Sequence[np.ndarray]:
+    dy, x = pieces[0], _window(block, 1, attributes, pieces[1])
+    dw = weight_gradient(dy, x, attributes["kernel"], attributes["strides"], attributes["dilation"])
+    return [dw.reshape(region_shape(block.writes[0]))]
+
+
+def _cycles(name: str):
+    def cycles(chip: Chip, work: Work) -> np.ndarray:
+        a: Mapping[str, Any] = work.attributes
+        dtype, partials, out = str(work.read_types[0].dtype), a["partials"], str(work.write_types[0].dtype)
+        taps = math.prod(a["kernel"])
+        total = vertex_cycles(
+            chip, name, a["method"], work.lengths, taps, a["strides"], dtype, partials, a["turned"]
+        )
+        if out != partials:
+            total = total + chip.estimate(
+                "ReducePartials", outputs=np.maximum(work.writes[0], 1), depth=1, dtype=partials, out=out
+            )
+        return total
+
+    return cycles
+
+
+def _scratch(work: Work) -> np.ndarray:
+    """Sums in a wider type than the result's, before they are rounded into it."""
+    partials = DType(str(work.attributes["partials"]))
+    return work.writes[0] * (partials.bytes if partials is not work.write_types[0].dtype else 0)
+
+
+_NAMES = {"conv": "Conv", "conv_input_grad": "ConvInputGrad", "conv_weight_grad": "ConvWeightGrad"}
+_COMPUTE = {"conv": _conv, "conv_input_grad": _input_grad, "conv_weight_grad": _weight_grad}
+_CODE = {"Amp": ("Amp1x1", "AmpNx1"), "Hmac": ("Hmac",), "Slic": ("Slic",), "Vmac": ("Vmac",)}
+
+
+def _kind(name: str, method: str) -> str:
+    return _NAMES[name] + method.removesuffix("_swapped").capitalize()
+
+
+for _operation, _meaning in _COMPUTE.items():
+    for _unit, _estimates in _CODE.items():
+        if _operation == "conv_weight_grad":
+            if _unit in ("Slic", "Vmac"):
+                continue
+            _estimates = _estimates[:1]
+        register_vertex(
+            VertexKind(_NAMES[_operation] + _unit, _meaning, _cycles(_operation), _estimates, _scratch)
+        )

@@ -1,0 +1,252 @@
+"""Activations and other elementwise functions composed of primitives, in float for half operands, rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from abele.ir.builder import Builder
+from abele.ir.graph import Operation, Value
+from abele.ir.operation import REQUIRED, Arg, Attributes, Composite, Gradient, Sample, register
+from abele.ir.types import boolean, f16, f32
+from abele.ops.elementwise.op import pointwise_gradient
+from abele.ops.rules import in_float, like
+
+Body = Callable[..., Value]
+
+
+def _samples(
+    settings: Sequence[Attributes], domain: tuple[float, float], arity: int
+) -> Callable[[], Iterable[Sample]]:
+    def samples() -> Iterable[Sample]:
+        low, high = domain
+        for shapes in (
+            [(4, 9)] * arity,
+            [(2, 3, 1), (5,), ()][:arity],
+            [(0, 2)] * arity,
+        ):
+            yield Sample(tuple(Arg(f32(*s), "uniform", low, high) for s in shapes), settings[0])
+        for setting in settings:
+            yield Sample((Arg(f16(67), "uniform", low, high),) * arity, setting)
+        for setting in settings[1:]:
+            yield Sample((Arg(f32(33), "uniform", low, high),) * arity, setting)
+
+    return samples
+
+
+def _add(
+    name: str,
+    body: Body,
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    settings: Sequence[Attributes] = ({},),
+    domain: tuple[float, float] = (-4.0, 4.0),
+    arity: int = 1,
+    gradient: Gradient | None = None,
+    exact: bool = False,
+) -> None:
+    """Register one; ``exact`` bodies round once in any dtype and stay in their operands'."""
+
+    def expand(b: Builder, operands: Sequence[Value], given: Attributes) -> Sequence[Value]:
+        return (body(b, *operands, given),)
+
+    register(
+        Composite(
+            name,
+            attributes or {},
+            expand if exact else in_float(body),
+            _samples(settings, domain, arity),
+            gradient,
+        )
+    )
+
+
+def _n(b: Builder, x: Value, number: Any) -> Value:
+    return like(b, float(number), x)
+
+
+def _below(b: Builder, x: Value) -> Value:
+    """The negative part of ``x``, with slope 1 at 0."""
+    return b.select(b.gt(x, _n(b, x, 0.0)), _n(b, x, 0.0), x)
+
+
+def _above_or(b: Builder, x: Value, other: Value) -> Value:
+    """``x`` where it is positive, else ``other``."""
+    return b.select(b.gt(x, _n(b, x, 0.0)), x, other)
+
+
+# Bounds
+
+
+def _clamp(b: Builder, x: Value, a: Attributes) -> Value:
+    if a["low"] is not None:
+        x = b.max(x, like(b, a["low"], x))  # type: ignore[arg-type]
+    if a["high"] is not None:
+        x = b.min(x, like(b, a["high"], x))  # type: ignore[arg-type]
+    return x
+
+
+def _inside(least: str, most: str) -> Gradient:
+    """The gradient of a clamp: what lies within the bounds passes."""
+
+    def gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+        (dy,), (x,) = given, op.operands
+        assert dy is not None
+        for test, bound in ((least, op.attributes["low"]), (most, op.attributes["high"])):
+            if bound is not None:
+                kept = b.emit(test, (x, like(b, bound, x)))[0]  # type: ignore[arg-type]
+                dy = b.select(kept, dy, like(b, 0.0, dy))
+        return (dy,)
+
+    return gradient
+
+
+_BOUNDS = ({"low": -1.0, "high": 2.0}, {"low": 0.0}, {"high": 0.5})
+_add("square", lambda b, x, a: b.mul(x, x), exact=True,
+     gradient=pointwise_gradient(lambda b, dy, v, y: (b.mul(b.mul(dy, v[0]), _n(b, dy, 2.0)),), once=True))  # fmt: skip
+_add("clamp", _clamp, {"low": None, "high": None}, settings=_BOUNDS, exact=True, gradient=_inside("ge", "le"))
+_add("hardtanh", _clamp, {"low": -1.0, "high": 1.0}, settings=({}, {"low": 0.0, "high": 3.0}), exact=True,
+     gradient=_inside("gt", "lt"))  # fmt: skip
+
+
+# Smooth activations
+
+
+def _gelu(b: Builder, x: Value, a: Attributes) -> Value:
+    if a["approximate"] == "tanh":
+        cube = b.mul(b.mul(x, b.mul(x, x)), _n(b, x, 0.044715))
+        inner = b.tanh(b.mul(b.add(x, cube), _n(b, x, math.sqrt(2.0 / math.pi))))
+    else:
+        inner = b.erf(b.mul(x, _n(b, x, math.sqrt(0.5))))
+    return b.mul(b.mul(x, _n(b, x, 0.5)), b.add(inner, _n(b, x, 1.0)))
+
+
+def _log1p_exp(b: Builder, x: Value) -> Value:
+    """log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|))."""
+    return b.add(b.max(x, _n(b, x, 0.0)), b.log1p(b.exp(b.neg(b.abs(x)))))
+
+
+def _softplus(b: Builder, x: Value, a: Attributes) -> Value:
+    beta, threshold = float(a["beta"]), float(a["threshold"])  # type: ignore[arg-type]
+    scaled = x if beta == 1.0 else b.mul(x, _n(b, x, beta))
+    smooth = _log1p_exp(b, scaled)
+    if beta != 1.0:
+        smooth = b.mul(smooth, _n(b, x, 1.0 / beta))
+    return b.select(b.gt(scaled, _n(b, x, threshold)), x, smooth)
+
+
+def _elu(b: Builder, x: Value, a: Attributes) -> Value:
+    return _above_or(b, x, b.mul(b.expm1(_below(b, x)), _n(b, x, a["alpha"])))
+
+
+def _celu(b: Builder, x: Value, a: Attributes) -> Value:
+    alpha = float(a["alpha"])  # type: ignore[arg-type]
+    return _above_or(b, x, b.mul(b.expm1(b.mul(_below(b, x), _n(b, x, 1.0 / alpha))), _n(b, x, alpha)))
+
+
+def _selu(b: Builder, x: Value, a: Attributes) -> Value:
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    return b.mul(_above_or(b, x, b.mul(b.expm1(_below(b, x)), _n(b, x, alpha))), _n(b, x, scale))
+
+
+def _hardsigmoid(b: Builder, x: Value, a: Attributes) -> Value:
+    return b.hardtanh(b.add(b.mul(x, _n(b, x, 1.0 / 6.0)), _n(b, x, 0.5)), low=0.0, high=1.0)
+
+
+_add("gelu", _gelu, {"approximate": "none"}, settings=({}, {"approximate": "tanh"}))
+_add("silu", lambda b, x, a: b.mul(x, b.sigmoid(x)))
+_add("softplus", _softplus, {"beta": 1.0, "threshold": 20.0}, settings=({}, {"beta": 2.0, "threshold": 3.0}))
+_add("log_sigmoid", lambda b, x, a: b.neg(_log1p_exp(b, b.neg(x))))
+_add("mish", lambda b, x, a: b.mul(x, b.tanh(_log1p_exp(b, x))))
+_add("elu", _elu, {"alpha": 1.0}, settings=({}, {"alpha": 0.5}))
+_add("celu", _celu, {"alpha": 1.0}, settings=({}, {"alpha": 2.0}))
+_add("selu", _selu)
+_add("hardsigmoid", _hardsigmoid)
+_add("hardswish", lambda b, x, a: b.mul(x, b.hardsigmoid(x)))
+_add("softsign", lambda b, x, a: b.div(x, b.add(b.abs(x), _n(b, x, 1.0))))
+_add("tanhshrink", lambda b, x, a: b.sub(x, b.tanh(x)))
+
+
+# Piecewise linear activations
+
+_add("leaky_relu", lambda b, x, a: _above_or(b, x, b.mul(x, _n(b, x, a["slope"]))), {"slope": 0.01},
+     settings=({}, {"slope": 0.25}))  # fmt: skip
+_add("hardshrink", lambda b, x, a: b.select(b.le(b.abs(x), _n(b, x, a["lambd"])), _n(b, x, 0.0), x), {"lambd": 0.5},
+     exact=True)  # fmt: skip
+_add("softshrink", lambda b, x, a: b.sub(x, b.clamp(x, low=-a["lambd"], high=a["lambd"])), {"lambd": 0.5})
+_add("threshold", lambda b, x, a: b.select(b.gt(x, _n(b, x, a["threshold"])), x, _n(b, x, a["value"])),
+     {"threshold": REQUIRED, "value": REQUIRED}, settings=({"threshold": 0.25, "value": -1.5},), exact=True)  # fmt: skip
+_add("prelu", lambda b, x, w, a: _above_or(b, x, b.mul(x, w)), arity=2)
+
+
+# Inverse hyperbolic functions and others
+
+
+def _asinh(b: Builder, x: Value, a: Attributes) -> Value:
+    # log(|x| + sqrt(x² + 1)), written so that small x keeps its digits.
+    size = b.abs(x)
+    square = b.mul(x, x)
+    root = b.add(b.sqrt(b.add(square, _n(b, x, 1.0))), _n(b, x, 1.0))
+    return b.mul(b.sign(x), b.log1p(b.add(size, b.div(square, root))))
+
+
+def _acosh(b: Builder, x: Value, a: Attributes) -> Value:
+    return b.log(b.add(x, b.sqrt(b.mul(b.sub(x, _n(b, x, 1.0)), b.add(x, _n(b, x, 1.0))))))
+
+
+def _atanh(b: Builder, x: Value, a: Attributes) -> Value:
+    return b.mul(b.sub(b.log1p(x), b.log1p(b.neg(x))), _n(b, x, 0.5))
+
+
+def _slope(rule: Callable[[Builder, Value], Value]) -> Gradient:
+    return pointwise_gradient(lambda b, dy, v, y: (b.mul(dy, rule(b, v[0])),))
+
+
+_add("asinh", _asinh, gradient=_slope(lambda b, x: b.rsqrt(b.add(b.mul(x, x), _n(b, x, 1.0)))))
+_add("acosh", _acosh, domain=(1.2, 5.0),
+     gradient=_slope(lambda b, x: b.rsqrt(b.mul(b.sub(x, _n(b, x, 1.0)), b.add(x, _n(b, x, 1.0))))))  # fmt: skip
+_add("atanh", _atanh, domain=(-0.9, 0.9),
+     gradient=_slope(lambda b, x: b.reciprocal(b.sub(_n(b, x, 1.0), b.mul(x, x)))))  # fmt: skip
+
+
+def _logit(b: Builder, x: Value, a: Attributes) -> Value:
+    if a["eps"] is not None:
+        eps = float(a["eps"])  # type: ignore[arg-type]
+        x = b.clamp(x, low=eps, high=1.0 - eps)
+    return b.log(b.div(x, b.sub(_n(b, x, 1.0), x)))
+
+
+_add("logit", _logit, {"eps": None}, settings=({}, {"eps": 0.2}), domain=(0.05, 0.95))
+_add("lerp", lambda b, x, y, w, a: b.add(x, b.mul(w, b.sub(y, x))), arity=3)
+
+
+def _nan_to_num(b: Builder, x: Value, a: Attributes) -> Value:
+    largest = float(np.finfo(x.dtype.numpy).max)
+    high = largest if a["posinf"] is None else a["posinf"]
+    low = -largest if a["neginf"] is None else a["neginf"]
+    done = b.select(b.eq(x, _n(b, x, math.inf)), _n(b, x, high), x)
+    done = b.select(b.eq(x, _n(b, x, -math.inf)), _n(b, x, low), done)
+    return b.select(b.is_nan(x), _n(b, x, a["nan"]), done)
+
+
+_add("nan_to_num", _nan_to_num, {"nan": 0.0, "posinf": None, "neginf": None},
+     settings=({}, {"nan": 1.0, "posinf": 7.0, "neginf": -3.0}), exact=True)  # fmt: skip
+
+
+def _masked_fill(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
+    x, mask = operands
+    return (b.select(mask, like(b, a["value"], x), x),)  # type: ignore[arg-type]
+
+
+def _masked_fill_samples() -> Iterable[Sample]:
+    yield Sample((Arg(f32(3, 5)), Arg(boolean(3, 5), "boolean")), {"value": float("-inf")})
+    yield Sample((Arg(f32(2, 3, 5)), Arg(boolean(3, 1), "boolean")), {"value": 2.5})
+    yield Sample((Arg(f16(33)), Arg(boolean(33), "boolean")), {"value": -1e4})
+    yield Sample((Arg(f32(0)), Arg(boolean(0), "boolean")), {"value": 0.0})
+
+
+register(Composite("masked_fill", {"value": REQUIRED}, _masked_fill, _masked_fill_samples))
+

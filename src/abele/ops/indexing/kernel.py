@@ -1,0 +1,74 @@
+"""Gathering and scattering rows on the host."""
+
+from __future__ import annotations
+
+import math
+
+from abele.codegen.indexing import copy_kernel, gather_kernel, put_kernel, scatter_kernel, take_kernel
+from abele.ops.elementwise.kernel import host_name
+from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for
+
+
+@kernel_for("gather", "embedding")
+def _gather(request: Request) -> HostPlan | None:
+    x, indices = request.operands
+    axis = int(request.attributes.get("axis", 0))  # type: ignore[arg-type]
+    dtype = host_name(x.dtype)
+    if dtype is None or indices.dtype != "i32" or not all(s.plain for s in (*request.operands, *request.results)):
+        return None
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    kernel = gather_kernel(outer, x.shape[axis], inner, indices.type.size, dtype)
+    return HostPlan((Launch(kernel, (Ref("in", 0), Ref("in", 1), Ref("out", 0))),))
+
+
+@kernel_for("scatter_add")
+def _scatter_add(request: Request) -> HostPlan | None:
+    base, indices, updates = request.operands
+    if base.dtype != "f32" or indices.dtype != "i32" or not all(s.plain for s in (*request.operands, *request.results)):
+        return None
+    axis, shape = int(request.attributes["axis"]), base.shape  # type: ignore[arg-type]
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    start = copy_kernel(shape, "f32", base.strides, base.strides)
+    kernel = scatter_kernel(outer, shape[axis], inner, indices.type.size, "f32")
+    return HostPlan(
+        (
+            Launch(start, (Ref("in", 0), Ref("out", 0))),
+            Launch(kernel, (Ref("in", 2), Ref("in", 1), Ref("out", 0))),
+        )
+    )
+
+
+@kernel_for("gather_elements")
+def _gather_elements(request: Request) -> HostPlan | None:
+    x, indices = request.operands
+    axis = int(request.attributes["axis"])  # type: ignore[arg-type]
+    dtype = host_name(x.dtype)
+    same = all(a == b for d, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)) if d != axis)
+    plain = all(s.plain for s in (*request.operands, *request.results))
+    if dtype is None or indices.dtype != "i32" or not same or not plain:
+        return None
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    kernel = take_kernel(outer, x.shape[axis], inner, indices.shape[axis], dtype, "i32")
+    return HostPlan((Launch(kernel, (Ref("in", 0), Ref("in", 1), Ref("out", 0))),))
+
+
+@kernel_for("scatter_elements")
+def _scatter_elements(request: Request) -> HostPlan | None:
+    base, indices, updates = request.operands
+    axis, how = int(request.attributes["axis"]), request.attributes["reduction"]  # type: ignore[arg-type]
+    dtype = host_name(base.dtype)
+    same = all(a == b for d, (a, b) in enumerate(zip(base.shape, indices.shape, strict=True)) if d != axis)
+    plain = all(s.plain for s in (*request.operands, *request.results))
+    if how not in ("none", "add") or indices.dtype != "i32" or not same or not plain:
+        return None
+    if dtype is None or updates.shape != indices.shape or (how == "add" and dtype != "f32"):
+        return None
+    outer, inner = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
+    start = copy_kernel(base.shape, dtype, base.strides, base.strides)
+    kernel = put_kernel(outer, base.shape[axis], inner, indices.shape[axis], dtype, "i32", add=how == "add")
+    return HostPlan(
+        (
+            Launch(start, (Ref("in", 0), Ref("out", 0))),
+            Launch(kernel, (Ref("in", 2), Ref("in", 1), Ref("out", 0))),
+        )
+    )

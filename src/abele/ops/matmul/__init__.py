@@ -1,0 +1,5 @@
+"""Matrix products."""
+
+from abele.ops.matmul import op, plan
+
+__all__ = ["op", "plan"]

@@ -1,0 +1,362 @@
+"""How a matrix product lies on the tiles: split over batch, rows, columns and the summed dimension.
+
+Every split is charged with the exchange of what its operands do not have at home, the vertices by the cheapest method
+(matrix unit, either operand as its weights; dot products on the vector unit; outer product), transposes within
+the tile, and, where the sum is split, the exchange and sum of the partials. An operand that lies nowhere yet costs
+nothing when the split gives every element of it to one tile: it will lie so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from abele.ir.graph import Attribute
+from abele.ir.types import DType, TensorType
+from abele.machine.chip import Chip
+from abele.machine.exchange import exchange_cycles
+from abele.ops.matmul.op import matmul_reference, product_sizes
+from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.layouts import split_dims
+from abele.ops.matmul.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
+from abele.ops.planning import Question, plan_for, read
+from abele.ops.vertices import region_shape
+from abele.schedule.layout import Axis, Grid, Layout, Span
+from abele.schedule.records import Access, ComputeSet, Plan
+from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
+
+METHODS = ("amp", "amp_swapped", "hmac", "hmac_swapped", "outer")
+"""Vertices of a product; swapped ones take the left operand as weights: the transpose of the product is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product in its simplest form: batch groups (size, is it in a, is it in b), then M, N, K."""
+
+    batch: tuple[tuple[int, bool, bool], ...]
+    m: int
+    n: int
+    k: int
+    transposed: tuple[bool, bool]
+    dtype: DType
+    partials: DType
+
+    @classmethod
+    def of(cls, question: Question) -> Product:
+        """Batch dimensions with the same broadcast are one; a batch of the left operand alone is rows."""
+        a, b = question.operands
+        attributes = dict(question.attributes)
+        batch, m, n, k = product_sizes(question.operands, attributes)
+        transposed = (bool(attributes["transpose_a"]), bool(attributes["transpose_b"]))
+        groups: list[tuple[int, bool, bool]] = []
+        for i, size in enumerate(batch):
+            ja, jb = i - len(batch) + a.rank - 2, i - len(batch) + b.rank - 2
+            where = (ja >= 0 and a.shape[ja] == size, jb >= 0 and b.shape[jb] == size)
+            if size == 1:
+                continue
+            if groups and groups[-1][1:] == where:
+                groups[-1] = (groups[-1][0] * size, *where)
+            else:
+                groups.append((size, *where))
+        if groups and groups[-1][1:] == (True, False) and not transposed[0]:
+            m *= groups.pop()[0]
+        return cls(tuple(groups), m, n, k, transposed, a.dtype, partials_type(a.dtype, attributes["partials"]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"b{i}" for i in range(len(self.batch)))
+
+    def dimensions(self, chip: Chip, swapped: bool) -> list[Dimension]:
+        """The axes to split; parts of the summed and the weights' dimension fill the matrix unit."""
+        units = max(1, chip.amp_units(self.dtype, self.partials))
+        block = max(1, chip.amp_in_group(self.dtype))
+        return [
+            *(Dimension(name, size) for name, (size, _, _) in zip(self.names, self.batch, strict=True)),
+            Dimension("m", self.m, units if swapped else 1),
+            Dimension("n", self.n, 1 if swapped else units),
+            Dimension("k", self.k, block),
+        ]
+
+
+def vertex_cycles(
+    chip: Chip, method: str, groups, m, n, k, dtype: str, partials: str, turned: tuple[bool, bool] = (False, False)
+):
+    """Tile cycles of ``groups`` products of M × K by K × N; ``turned``: which operands are transposed on the tile."""
+    m, n, k, groups = (np.maximum(v, 1) for v in (m, n, k, groups))
+    field, outs = (n, m) if method.endswith("_swapped") else (m, n)
+    if method == "outer":
+        cycles = chip.estimate("OuterProduct", field=field, out_chans=outs, groups=groups, dtype=dtype)
+    else:
+        name = "Amp1x1" if method.startswith("amp") else "Hmac"
+        cycles = chip.estimate(
+            name, field=field, in_chans=k, out_chans=outs, groups=groups, dtype=dtype, partials=partials
+        )
+    for turn, rows in zip(turned, (m, n), strict=True):
+        if turn:
+            cycles = cycles + chip.estimate("Transpose", rows=rows, cols=k, dtype=dtype, blocks=groups)
+    return cycles
+
+
+def methods_of(chip: Chip, product: Product) -> tuple[str, ...]:
+    """The methods that the chip has for this product."""
+    amp = METHODS[:2] if chip.amp_units(product.dtype, product.partials) else ()
+    return (*amp, *METHODS[2:4], *(METHODS[4:] if product.k <= 1 else ()))
+
+
+def _turned(question: Question, product: Product) -> tuple[bool, bool]:
+    """Operands that the tile transposes: those that lie somewhere with the summed dimension outside."""
+    a, b = question.homes
+    return (a is not None and product.transposed[0], b is not None and not product.transposed[1])
+
+
+def _costs(
+    question: Question, product: Product, methods: Sequence[str], dimensions: Sequence[Dimension], turns: int
+):
+    """The objective: cycles of ``turns`` equal products, and how full the fullest tile gets."""
+    chip, dtype = question.chip, product.dtype
+    turned = _turned(question, product)
+    free = tuple(home is None and turns == 1 for home in question.homes)
+    result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
+
+    def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
+        lengths = {d.name: d.length(parts[d.name]) for d in dimensions}
+        m, n, k = lengths["m"], lengths["n"], lengths["k"]
+        groups, held, whole = np.ones_like(m), [np.ones_like(m)] * 2, [parts["n"] == 1, parts["m"] == 1]
+        for name, (_, *inside) in zip(product.names, product.batch, strict=True):
+            groups = groups * lengths[name]
+            held = [h * (lengths[name] if here else 1) for h, here in zip(held, inside, strict=True)]
+            whole = [w & (here | (parts[name] == 1)) for w, here in zip(whole, inside, strict=True)]
+        sizes = (held[0] * m * k * dtype.bytes, held[1] * n * k * dtype.bytes)
+        received = np.zeros_like(m)
+        for size, may_lie, once, stays in zip(sizes, free, whole, kept, strict=True):
+            received = received + (0 if stays else np.where(may_lie & once, 0, size))
+        sums = (groups, m, n, k, str(dtype), str(product.partials), turned)
+        work = np.minimum.reduce([vertex_cycles(chip, method, *sums) for method in methods])
+        made = groups * m * n
+        split = parts["k"] > 1
+        if product.partials is not dtype:
+            cast = chip.estimate("ReducePartials", outputs=made, depth=1, dtype=str(product.partials), out=str(dtype))
+            work = work + np.where(split, 0, cast)
+        summing, gathered = reduce_costs(chip, result, parts["k"], product.partials)
+        left = np.where(split | (product.partials is not dtype), made * product.partials.bytes, 0)
+        cycles = set_cycles(chip) + exchange_cycles(chip, received) + work + summing
+        temporary = np.maximum(received + left, left + gathered)
+        kept_result = np.where(split, result.size / chip.tiles, made) * dtype.bytes * turns
+        for_good = sizes[0] + sizes[1] - received + kept_result
+        allowed = question.options.memory_proportion * chip.tile_memory
+        return cycles * turns, np.maximum(temporary / allowed, (temporary + for_good) / chip.tile_memory)
+
+    return cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A split: the grid, the method, and the axis that is taken in ``turns`` equal parts one after another."""
+
+    score: float
+    grid: Grid
+    method: str
+    axis: str = "n"
+    turns: int = 1
+
+
+def _choose(question: Question, product: Product) -> _Choice:
+    """The least cycles that fit; what does not fit at once is done in turns, by columns or by rows."""
+    best = _best_of(question, product, "n", 1)
+    if best.score < DOES_NOT_FIT:
+        return best
+    for axis, size in (("n", product.n), ("m", product.m)):
+        for turns in range(2, min(size, MOST_TURNS) + 1):
+            if size % turns:
+                continue
+            part = replace(product, n=size // turns) if axis == "n" else replace(product, m=size // turns)
+            found = _best_of(question, part, axis, turns)
+            best = min(best, found, key=lambda choice: choice.score)
+            if found.score < DOES_NOT_FIT:
+                break
+    return best
+
+
+MOST_TURNS = 32
+"""More turns than this are not looked for: a product that still does not fit is reported."""
+
+
+def _best_of(question: Question, product: Product, axis: str, turns: int) -> _Choice:
+    chip = question.chip
+    offered = methods_of(chip, product)
+    found: list[_Choice] = []
+    for swapped in (False, True):
+        methods = [m for m in offered if m.endswith("_swapped") == swapped]
+        dimensions = product.dimensions(chip, swapped)
+        cost = _costs(question, product, methods, dimensions, turns)
+        parts, score = search(dimensions, chip.tiles, cost)
+        grid = Grid(tuple(d.axis(parts[d.name]) for d in dimensions), chip.tiles, _first(question, parts))
+        found.append(_Choice(score, grid, _cheapest(question, product, methods, grid), axis, turns))
+        for other, kept in _homes(question, product, dimensions) if turns == 1 else ():
+            score = float(score_of(*cost({a.name: np.array([a.parts]) for a in other.axes}, kept))[0])
+            found.append(_Choice(score, other, _cheapest(question, product, methods, other), axis, turns))
+    return min(found, key=lambda choice: choice.score)
+
+
+def _first(question: Question, parts: Mapping[str, int]) -> int:
+    """A product that fills the chip starts at tile 0, so that equal ones lie alike."""
+    return question.first if 2 * math.prod(parts.values()) <= question.chip.tiles else 0
+
+
+def _homes(question: Question, product: Product, dimensions: Sequence[Dimension]):
+    """Grids in which an operand already lies for a product of the same sizes, with what need not be exchanged."""
+    sizes = [(d.name, d.size) for d in dimensions]
+    for home in question.homes:
+        if home is None or [(axis.name, axis.size) for axis in home.grid.axes] != sizes:
+            continue
+        kept = tuple(_operand(product, home.grid, i) == h for i, h in enumerate(question.homes))
+        if any(kept):
+            yield home.grid, kept
+
+
+def _cheapest(question: Question, product: Product, methods: Sequence[str], grid: Grid) -> str:
+    """The method with the least cycles on the largest block."""
+    largest = {axis.name: max(1, axis.classes()[0][0]) for axis in grid.axes}
+    groups = math.prod(largest[name] for name in product.names)
+    sizes = (groups, largest["m"], largest["n"], largest["k"], str(product.dtype), str(product.partials))
+    return min(methods, key=lambda method: int(vertex_cycles(question.chip, method, *sizes)))
+
+
+def _view(grid: Grid, names: Sequence[str], axis: str, turns: int, turn: int | None) -> Layout:
+    """A tensor whose dimensions are these axes. With several turns the one axis comes apart in (turn, within):
+    ``turn`` picks one, ``None`` is all of them. The grid's last axis, of size 1, says which."""
+    shape, spans = [], []
+    for name in names:
+        if name == axis and turns > 1:
+            shape.append(turns)
+            spans.append(Span() if turn is None else Span(len(grid.axes) - 1, offset=turn))
+        shape.append(grid.axes[grid.axis(name)].size)
+        spans.append(Span(grid.axis(name)))
+    return Layout(grid, tuple(shape), tuple(spans))
+
+
+def _operand(product: Product, grid: Grid, operand: int, axis: str = "n", turns: int = 1, turn: int = 0) -> Layout:
+    """How operand 0 or 1 is read."""
+    outer = "mn"[operand]
+    names = [name for name, group in zip(product.names, product.batch, strict=True) if group[1 + operand]]
+    inner = [outer, "k"] if operand == 0 else ["k", outer]
+    names += inner[::-1] if product.transposed[operand] else inner
+    return _view(grid, names, axis, turns, turn)
+
+
+@plan_for("matmul")
+def plan_matmul(question: Question) -> Plan:
+    """Partial products and, where the sum is split, their reduction; both once for every turn."""
+    product = Product.of(question)
+    choice = _choose(question, product)
+    grid, axis, turns = choice.grid, choice.axis, choice.turns
+    if turns > 1:
+        grid = Grid((*grid.axes, Axis("turn", 1)), grid.tiles, grid.first)
+    (result,) = question.results
+    out = [*product.names, "m", "n"]
+    attributes: dict[str, Attribute] = {
+        "batch": tuple((in_a, in_b) for _, in_a, in_b in product.batch),
+        "transpose_a": product.transposed[0],
+        "transpose_b": product.transposed[1],
+        "method": choice.method,
+        "partials": str(product.partials),
+        "turned": _turned(question, product),
+        "turns": turns,
+        "axis": axis,
+    }
+    k = grid.axes[grid.axis("k")]
+    sets: list[ComputeSet] = []
+    temporaries: list[TensorType] = []
+    home = _view(grid, out, axis, turns, None)
+    for turn in range(turns):
+        reads = tuple(read(question, i, _operand(product, grid, i, axis, turns, turn)) for i in (0, 1))
+        if k.parts == 1:
+            writes = (Access("out0", _view(grid, out, axis, turns, turn)),)
+            sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
+            continue
+        one = _view(grid, out, "", 1, None)
+        made = Layout(grid, (k.parts, *one.shape), (Span.part_of(grid.axis("k"), k), *one.spans))
+        writes = (Access(f"tmp{turn}", made),)
+        sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
+        temporaries.append(TensorType(made.shape, product.partials))
+        if turns == 1:
+            summed, home = reduce_set(question, 0, 0, k.parts, _first(question, {"n": k.parts}))
+        else:
+            summed, home = _reduce_turn(question.chip, made.shape, home.shape, out.index(axis), turn, turns)
+        sets.append(summed)
+    return Plan(tuple(sets), tuple(temporaries), (home,))
+
+
+def _reduce_turn(
+    chip: Chip, made: tuple[int, ...], shape: tuple[int, ...], at: int, turn: int, turns: int
+) -> tuple[ComputeSet, Layout]:
+    """Sum the partials of one turn into its part of the result. ``at``: the dimension that the turns divide."""
+    rows, columns = math.prod(made[1 : 1 + at]), math.prod(made[1 + at :])
+    split = split_dims((rows, columns), chip.tiles, names=("r", "c"))
+    grid = Grid((*split.axes, Axis("turn", 1)), chip.tiles)
+    view = (rows, turns, columns)
+    home = Layout(grid, view, (Span(0), Span(), Span(1)))
+    write = Layout(grid, view, (Span(0), Span(2, offset=turn), Span(1)))
+    partial = Layout(grid, (made[0], rows, columns), (Span(), Span(0), Span(1)))
+    reads = (Access(f"tmp{turn}", partial),)
+    return ComputeSet("ReducePartials", grid, reads, (Access("out0", write),)), home
+
+
+# The vertices
+
+
+def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
+    """The product of two blocks; batch groups that an operand lacks broadcast, a dimension of one turn goes."""
+    batch: tuple[tuple[bool, bool], ...] = attributes["batch"]  # type: ignore[assignment]
+    wide = []
+    for position, piece in enumerate(pieces):
+        if attributes["turns"] != 1 and "mn"[position] == attributes["axis"]:
+            outer_first = attributes["transpose_b"] if position else not attributes["transpose_a"]
+            piece = piece.squeeze(-3 if outer_first else -2)
+        sizes = iter(piece.shape[:-2])
+        wide.append(piece.reshape(*(next(sizes) if group[position] else 1 for group in batch), *piece.shape[-2:]))
+    (y,) = matmul_reference(wide, attributes)
+    return [y.reshape(region_shape(block.writes[0]))]
+
+
+def _cycles(chip: Chip, work: Work) -> np.ndarray:
+    lengths = work.lengths
+    groups = math.prod((lengths[name] for name in lengths if name.startswith("b")), start=np.int64(1))
+    dtype, partials = str(work.read_types[0].dtype), str(work.attributes["partials"])
+    cycles = vertex_cycles(
+        chip,
+        str(work.attributes["method"]),
+        groups,
+        lengths["m"],
+        lengths["n"],
+        lengths["k"],
+        dtype,
+        partials,
+        work.attributes["turned"],  # type: ignore[arg-type]
+    )
+    out = str(work.write_types[0].dtype)
+    if out != partials:
+        cycles = cycles + chip.estimate(
+            "ReducePartials", outputs=np.maximum(work.writes[0], 1), depth=1, dtype=partials, out=out
+        )
+    return cycles
+
+
+def _scratch(work: Work) -> np.ndarray:
+    """Sums in a wider type than the result's, before they are rounded into it."""
+    partials = DType(str(work.attributes["partials"]))
+    return work.writes[0] * (partials.bytes if partials is not work.write_types[0].dtype else 0)
+
+
+_KINDS = {
+    "amp": "MatmulAmp",
+    "amp_swapped": "MatmulAmp",
+    "hmac": "MatmulHmac",
+    "hmac_swapped": "MatmulHmac",
+    "outer": "MatmulOuter",
+}
+for _name, _code in (("MatmulAmp", "Amp1x1"), ("MatmulHmac", "Hmac"), ("MatmulOuter", "OuterProduct")):
+    register_vertex(VertexKind(_name, _compute, _cycles, (_code,), _scratch))

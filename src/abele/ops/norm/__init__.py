@@ -1,0 +1,5 @@
+"""Normalisation."""
+
+from abele.ops.norm import op
+
+__all__ = ["op"]

@@ -1,0 +1,8 @@
+"""Optimisers on the host: the whole update of a parameter in one loop over its elements, in place."""
+
+from __future__ import annotations
+
+from abele.ops.elementwise.kernel import expanded_map
+from abele.ops.kernels import kernel_for
+
+kernel_for("sgd", "adam", "rmsprop")(expanded_map)

@@ -1,0 +1,5 @@
+"""Pooling."""
+
+from abele.ops.pooling import op
+
+__all__ = ["op"]

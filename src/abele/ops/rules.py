@@ -1,0 +1,116 @@
+"""What the ``op`` modules of all families share: checks of operands, broadcasting, and steps that gradients repeat.
+
+Imports the ``ir`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from abele.errors import InvalidOperand
+from abele.ir.builder import Builder
+from abele.ir.graph import Value
+from abele.ir.operation import Attributes
+from abele.ir.types import DType, TensorType
+
+
+def need_operands(name: str, operands: Sequence[TensorType], count: int) -> None:
+    """Raise unless there are ``count`` operands."""
+    if len(operands) != count:
+        raise InvalidOperand(f"{name} takes {count} operand{'s' * (count != 1)}, not {len(operands)}")
+
+
+def need_same_dtype(name: str, operands: Sequence[TensorType]) -> DType:
+    """The one dtype of all operands."""
+    for i, t in enumerate(operands):
+        if t.dtype != operands[0].dtype:
+            raise InvalidOperand(
+                f"Operand {i} of {name} is {t}, but operand 0 is {operands[0]}",
+                remedy="Operands of one operation have one dtype; put a cast before it.",
+            )
+    return operands[0].dtype
+
+
+def need_dtype(name: str, operands: Sequence[TensorType], allowed: Callable[[DType], bool], kind: str) -> None:
+    """Raise unless ``allowed`` holds for the dtype of each operand; ``kind`` says in words what it asks."""
+    for i, t in enumerate(operands):
+        if not allowed(t.dtype):
+            raise InvalidOperand(f"Operand {i} of {name} is {t}; it must be {kind}")
+
+
+def is_float(dtype: DType) -> bool:
+    return dtype.is_float
+
+
+def is_number(dtype: DType) -> bool:
+    return dtype is not DType.BOOL
+
+
+def need_axis(name: str, axis: Any, rank: int) -> int:
+    """``axis`` when it is a dimension, counted from the front."""
+    if not isinstance(axis, int) or not 0 <= axis < rank:
+        raise InvalidOperand(f"{name} has axis {axis!r}; its operand has dimensions 0 to {rank - 1}")
+    return axis
+
+
+def broadcast(name: str, operands: Sequence[TensorType]) -> tuple[int, ...]:
+    """The shape to which the operands broadcast, dimensions aligned from the last as in NumPy."""
+    rank = max((t.rank for t in operands), default=0)
+    shape = [1] * rank
+    for i, t in enumerate(operands):
+        for d, size in enumerate(t.shape, rank - t.rank):
+            if size != 1 and shape[d] not in (1, size):
+                before = " and ".join(map(str, operands[:i]))
+                raise InvalidOperand(f"Operand {i} of {name}, {t}, does not broadcast with {before} (dimension {d})")
+            if size != 1:
+                shape[d] = size
+    return tuple(shape)
+
+
+def unbroadcast(b: Builder, gradient: Value, shape: tuple[int, ...]) -> Value:
+    """The gradient of a tensor of ``shape`` that was broadcast to ``gradient``'s shape: sums over what was repeated."""
+    if gradient.shape == shape:
+        return gradient
+    extra = len(gradient.shape) - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, size in enumerate(shape) if size == 1 and gradient.shape[extra + i] != 1
+    )
+    if axes:
+        gradient = b.reduce_sum(gradient, axes=axes, keep=True)
+    return b.reshape(gradient, shape=shape) if gradient.shape != shape else gradient
+
+
+def spread_to(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """``value`` broadcast to ``shape``; itself when it has it."""
+    return value if value.shape == tuple(shape) else b.expand(value, shape=tuple(shape))
+
+
+def to_float(b: Builder, value: Value) -> Value:
+    """A half value as float, anything else as it is: composites compute in float and round once."""
+    return b.cast(value, dtype="f32") if value.dtype is DType.F16 else value
+
+
+def back(b: Builder, value: Value, dtype: DType) -> Value:
+    """``value`` as ``dtype``."""
+    return value if value.dtype is dtype else b.cast(value, dtype=str(dtype))
+
+
+def in_float(body: Callable[..., Value]) -> Callable[[Builder, Sequence[Value], Attributes], Sequence[Value]]:
+    """The expansion of an elementwise composite: ``body(builder, *operands, attributes)`` in float, rounded once."""
+
+    def expand(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+        dtype = operands[0].dtype
+        return (back(b, body(b, *(to_float(b, v) for v in operands), attributes), dtype),)
+
+    return expand
+
+
+def like(b: Builder, number: float, value: Value) -> Value:
+    """A scalar constant of the dtype of ``value``."""
+    return b.constant(number if value.dtype.is_float else int(number), value.dtype)
+
+
+def elements_of(results: Sequence[TensorType]) -> int:
+    """Elements of all results."""
+    return sum(t.size for t in results)

@@ -1,0 +1,5 @@
+"""Softmax."""
+
+from abele.ops.softmax import op
+
+__all__ = ["op"]

@@ -1,0 +1,97 @@
+"""Softmax and log-softmax along one axis, and their gradients from the result. The arithmetic is in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from abele.errors import InvalidOperand
+from abele.ir import REQUIRED, Arg, Builder, Composite, DType, Operation, Sample, Value, register
+from abele.ir.operation import Attributes
+from abele.ir.types import f16, f32
+
+
+def to_f32(b: Builder, x: Value) -> Value:
+    """``x`` in f32."""
+    return x if x.dtype is DType.F32 else b.cast(x, dtype="f32")
+
+
+def to_dtype(b: Builder, x: Value, dtype: DType) -> Value:
+    """``x`` in ``dtype``."""
+    return x if x.dtype is dtype else b.cast(x, dtype=str(dtype))
+
+
+def _axis(name: str, operands: Sequence[Value], attributes: Attributes) -> int:
+    """The axis, counted from the front; raises ``InvalidOperand`` when an operand does not fit."""
+    first = operands[0].type
+    axis = attributes["axis"]
+    if not first.dtype.is_float:
+        raise InvalidOperand(f"Operand 0 of {name} is {first}", remedy="Cast it to f32 or f16 first.")
+    if not isinstance(axis, int) or not -first.rank <= axis < first.rank:
+        raise InvalidOperand(f"axis {axis} of {name} on {first}", remedy=f"It lies from 0 to {first.rank - 1}.")
+    for position, value in enumerate(operands):
+        if value.type != first:
+            raise InvalidOperand(f"Operand {position} of {name} is {value.type}, operand 0 is {first}")
+    return axis % first.rank
+
+
+def _softmax(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    axes = (_axis("softmax", operands, attributes),)
+    (x,) = operands
+    wide = to_f32(b, x)
+    e = b.exp(b.sub(wide, b.reduce_max(wide, axes=axes, keep=True)))
+    return (to_dtype(b, b.div(e, b.reduce_sum(e, axes=axes, keep=True)), x.dtype),)
+
+
+def _log_softmax(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    axes = (_axis("log_softmax", operands, attributes),)
+    (x,) = operands
+    wide = to_f32(b, x)
+    z = b.sub(wide, b.reduce_max(wide, axes=axes, keep=True))
+    total = b.reduce_sum(b.exp(z), axes=axes, keep=True)
+    return (to_dtype(b, b.sub(z, b.log(total)), x.dtype),)
+
+
+def _softmax_grad(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    axes = (_axis("softmax_grad", operands, attributes),)
+    dy, y = (to_f32(b, v) for v in operands)
+    total = b.reduce_sum(b.mul(dy, y), axes=axes, keep=True)
+    return (to_dtype(b, b.mul(y, b.sub(dy, total)), operands[0].dtype),)
+
+
+def _log_softmax_grad(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    axes = (_axis("log_softmax_grad", operands, attributes),)
+    dy, y = (to_f32(b, v) for v in operands)
+    total = b.reduce_sum(dy, axes=axes, keep=True)
+    return (to_dtype(b, b.sub(dy, b.mul(b.exp(y), total)), operands[0].dtype),)
+
+
+def _from_result(name: str):
+    def gradient(b: Builder, op: Operation, outer: Sequence[Value | None]) -> Sequence[Value | None]:
+        (dy,) = outer
+        return (None if dy is None else b.emit(name, (dy, op.result), op.attributes)[0],)
+
+    return gradient
+
+
+def _samples(count: int):
+    def samples() -> Iterable[Sample]:
+        for type_, axis in (
+            (f32(3, 5), 1),
+            (f32(5, 3), 0),
+            (f16(7, 33), 1),
+            (f32(2, 3, 4), 1),
+            (f16(2, 1, 9), -1),
+            (f32(4), 0),
+            (f32(0, 3), 1),
+        ):
+            yield Sample((Arg(type_),) * count, {"axis": axis}, f"{type_} along {axis}")
+
+    return samples
+
+
+_AXIS = {"axis": REQUIRED}
+
+register(Composite("softmax", _AXIS, _softmax, _samples(1), _from_result("softmax_grad")))
+register(Composite("log_softmax", _AXIS, _log_softmax, _samples(1), _from_result("log_softmax_grad")))
+register(Composite("softmax_grad", _AXIS, _softmax_grad, _samples(2)))
+register(Composite("log_softmax_grad", _AXIS, _log_softmax_grad, _samples(2)))

@@ -1,0 +1,195 @@
+"""The schedule: the program as the machine runs it, and the one thing that is run, charged and drawn.
+
+A ``Schedule`` holds functions; a function is an ordered list of ``Step``s, ``Call``s and ``Repeat``s over named
+tensors. A step is one operation of the graph with its ``Plan``: the compute sets, one after another, that do it on
+the tiles. The engine runs the operation, cost charges the plan, and the reference executor proves that the
+two are the same. All records are frozen and compared by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from abele.ir.graph import Attribute, Origin, Port
+from abele.ir.types import TensorType
+from abele.schedule.layout import Grid, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the vertices of a compute set touch one tensor.
+
+    Attributes:
+        name: ``in0``, ``in1`` … for the operands of the step, ``out0`` … for its results, ``tmp0`` … for
+            the temporaries of its plan.
+        layout: which elements each vertex touches.
+        resident: for a read: the elements already lie on the tile that reads them, so that nothing is exchanged.
+    """
+
+    name: str
+    layout: Layout
+    resident: bool = False
+
+
+@dataclass(frozen=True)
+class ComputeSet:
+    """Vertices that run at the same time, one per block of the grid, after their operands have been exchanged.
+
+    ``vertex`` names a ``VertexKind``; ``attributes`` are the fields that all its vertices share. Reads that are
+    not resident are received by exchange before the vertices start.
+    """
+
+    vertex: str
+    grid: Grid
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.vertex, self.grid, self.reads, self.writes, tuple(self.attributes.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one operation is done on the tiles of one IPU.
+
+    Attributes:
+        sets: compute sets in order; empty when the tiles do nothing (a stream, a collective).
+        temporaries: types of ``tmp0``, ``tmp1`` …; a temporary lies where it is written.
+        homes: the layout in which each result is left.
+    """
+
+    sets: tuple[ComputeSet, ...]
+    temporaries: tuple[TensorType, ...] = ()
+    homes: tuple[Layout, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A tensor as an operation sees it. Its type may be a row-major view of the tensor's own."""
+
+    tensor: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of the graph, laid over the tiles of one IPU.
+
+    ``operation`` and ``attributes`` say what it means (see the registry in ``ir``), ``plan`` how the tiles do it.
+    """
+
+    operation: str
+    operands: tuple[Use, ...]
+    results: tuple[Use, ...]
+    attributes: Mapping[str, Attribute]
+    plan: Plan
+    origin: Origin = field(default_factory=Origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run a function once. Parameters and results are bound by position."""
+
+    function: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    origin: Origin = field(default_factory=Origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run a function ``count`` times; its results feed its first parameters in the next turn.
+
+    With ``stages`` above 1 the turns overlap as a pipeline over the IPUs of the replica: the numbers are those of
+    the plain loop, the time is that of the pipeline.
+    """
+
+    function: str
+    count: int
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    stages: int = 1
+    origin: Origin = field(default_factory=Origin)
+
+
+Node = Step | Call | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the schedule.
+
+    Attributes:
+        name: unique in the schedule.
+        type: its shape and element type.
+        kind: ``state`` (kept between steps), ``hyper`` (set by the host between steps), ``argument`` (bound by the
+            caller of a function), ``value`` (made by a step).
+        home: where its elements lie.
+        ipu: the IPU of the replica that holds it.
+        source: the name that the user knows it by (a parameter's name), or empty.
+    """
+
+    name: str
+    type: TensorType
+    kind: str
+    home: Layout
+    ipu: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A list of nodes with its own parameters and results (names of tensors)."""
+
+    name: str
+    parameters: tuple[str, ...]
+    results: tuple[str, ...]
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A whole program for ``replicas`` copies of ``ipus`` IPUs with ``tiles`` tiles each.
+
+    ``main`` runs once per device iteration. ``input_ports`` and ``output_ports`` say what its parameters and results
+    are to the host; a state result is the next value of the state parameter of the same name.
+    """
+
+    name: str
+    system: str
+    tiles: int
+    ipus: int
+    replicas: int
+    tensors: Mapping[str, Tensor]
+    main: Function
+    functions: Mapping[str, Function]
+    input_ports: tuple[Port, ...] = ()
+    output_ports: tuple[Port, ...] = ()
+
+    def all_functions(self) -> Iterator[Function]:
+        """Main and then the others."""
+        yield self.main
+        yield from self.functions.values()
+
+    def steps(self) -> Iterator[tuple[Function, Step]]:
+        """Every distinct step with its function; a step in a repeated function comes once."""
+        for function in self.all_functions():
+            for node in function.nodes:
+                if isinstance(node, Step):
+                    yield function, node
+
+    def times_run(self) -> dict[str, int]:
+        """How often one device iteration runs each function, ``main`` included."""
+        times = {self.main.name: 1} | dict.fromkeys(self.functions, 0)
+
+        def visit(function: Function, factor: int) -> None:
+            for node in function.nodes:
+                if isinstance(node, Call | Repeat):
+                    more = factor * (node.count if isinstance(node, Repeat) else 1)
+                    times[node.function] += more
+                    visit(self.functions[node.function], more)
+
+        visit(self.main, 1)
+        return times

@@ -1,0 +1,113 @@
+"""Options from text: a file of commands, or a JSON object.
+
+Neither runs arbitrary code. A command of a file is one call on the options, whose arguments are literals,
+members of ``poptorch`` or ``torch``, and calls of those.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import enums
+from ._errors import require
+
+
+class ConfigFileError(Exception):
+    """A configuration file could not be read; the message names the line and shows it."""
+
+
+def load_file(options: Any, path: str) -> None:
+    """Apply each command of the file at ``path`` to ``options``.
+
+    A command is what one would write after ``options.`` in a program. Blank lines and comments are skipped.
+
+    Raises:
+        ConfigFileError: at the first line that is not a valid command.
+    """
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        command = f"options.{text}"
+        try:
+            _run_command(options, command)
+        except Exception as error:
+            message = error.msg if isinstance(error, SyntaxError) else error
+            raise ConfigFileError(
+                f"{type(error).__name__} at line {number} of {os.path.basename(path)}: {message}\n> {command}"
+            ) from error
+
+
+def load_json(options: Any, text: str) -> None:
+    """Apply a JSON object to ``options``: method names as keys, the argument or list of arguments as values.
+
+    A key may reach into a group (``"Precision.enableStochasticRounding"``); a string that names a member of
+    an enumeration (``"ConnectionType.OnDemand"``) stands for that member.
+    """
+    values = json.loads(text)
+    require(isinstance(values, dict), "The options must be a JSON object.")
+    for key, value in values.items():
+        target: Any = options
+        *groups, method = key.split(".")
+        for group in groups:
+            target = getattr(target, group)
+        call = getattr(target, method)
+        require(callable(call), f"The option {key!r} cannot be set: name the method that sets it.")
+        arguments = value if isinstance(value, list) else [value]
+        call(*[_enum_member(a) for a in arguments])
+
+
+def _enum_member(value: Any) -> Any:
+    """The member of an enumeration that a string such as ``"OutputMode.All"`` names, or the value itself."""
+    if not isinstance(value, str):
+        return value
+    kind, _, member = value.removeprefix("poptorch.").partition(".")
+    found = getattr(enums, kind, None) if kind.isidentifier() else None
+    return getattr(found, member) if isinstance(found, type) and hasattr(found, member) else value
+
+
+def _run_command(options: Any, command: str) -> None:
+    import torch
+
+    import poptorch
+
+    tree = ast.parse(command, mode="eval").body
+    if not isinstance(tree, ast.Call):
+        raise SyntaxError("a command is a call, such as deviceIterations(4)")
+    _evaluate(tree, {"options": options, "poptorch": poptorch, "torch": torch})
+
+
+def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
+    def of(child: ast.expr) -> Any:
+        return _evaluate(child, names)
+
+    rules: dict[type, Callable[[Any], Any]] = {
+        ast.Constant: lambda n: n.value,
+        ast.Tuple: lambda n: tuple(of(e) for e in n.elts),
+        ast.List: lambda n: [of(e) for e in n.elts],
+        ast.Set: lambda n: {of(e) for e in n.elts},
+        ast.Dict: lambda n: {of(k): of(v) for k, v in zip(n.keys, n.values)},
+        ast.Attribute: lambda n: getattr(of(n.value), _allowed(n.attr)),
+        ast.Call: lambda n: of(n.func)(*[of(a) for a in n.args], **{k.arg: of(k.value) for k in n.keywords if k.arg}),
+    }
+    if isinstance(node, ast.Name) and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -of(node.operand)
+    rule = rules.get(type(node))
+    if rule is None:
+        raise SyntaxError(f"{ast.unparse(node)!r} is not allowed in a configuration file")
+    return rule(node)
+
+
+def _allowed(attribute: str) -> str:
+    """An attribute that a command may name: public ones, and the group of lower-layer options."""
+    if attribute.startswith("_") and attribute != "_Popart":
+        raise SyntaxError(f"{attribute!r} is not allowed in a configuration file")
+    return attribute

@@ -1,0 +1,47 @@
+"""The exceptions that the vendor's API promises, with the attributes it promises."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """An error of the program or a misuse of the API, found while compiling or running a model.
+
+    Attributes:
+        message: what is wrong, without context.
+        type: the part of the stack that found it.
+        location: where it was found; the user's source line when it is known.
+    """
+
+    def __init__(self, message: str = "", *, type: str = "poptorch_py_error", location: str = "") -> None:
+        self.message, self.type, self.location = message, type, location
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        place = f" (at {self.location})" if self.location else ""
+        return f"{self.message}{place}"
+
+
+class RecoverableError(Error):
+    """A transient error of the machine; ``recovery_action`` names what would clear it.
+
+    ``recovery_action`` is one of ``IPU_RESET``, ``LINK_RESET``, ``PARTITION_RESET`` and ``FULL_RESET``.
+    Abele runs on a modelled machine, so it never raises this itself; programs may still catch it.
+    """
+
+    def __init__(self, message: str = "", recovery_action: str = "IPU_RESET", **context: str) -> None:
+        self.recovery_action = recovery_action
+        super().__init__(message, **context)
+
+
+class UnrecoverableError(Error):
+    """A lasting error of the machine. Abele never raises it itself; programs may still catch it."""
+
+
+def require(condition: object, message: str) -> None:
+    """Raise ``AssertionError(message)`` unless ``condition`` holds.
+
+    The vendor's API reports wrong arguments as assertion errors, which programs and tests rely on; an
+    ``assert`` statement would vanish under ``python -O``.
+    """
+    if not condition:
+        raise AssertionError(message)

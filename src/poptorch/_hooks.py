@@ -1,0 +1,49 @@
+"""Functions of the user's that run before and after every compilation."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+from torch.utils.hooks import RemovableHandle
+
+_before: collections.OrderedDict[int, Callable[[], None]] = collections.OrderedDict()
+_after: collections.OrderedDict[int, Callable[[], None]] = collections.OrderedDict()
+
+
+def _register(hooks: collections.OrderedDict[int, Callable[[], None]], hook: Callable[[], None]) -> RemovableHandle:
+    if not callable(hook):
+        raise RuntimeError(f"A hook must be callable, and {hook!r} is not.")
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def registerPreCompileHook(hook: Callable[[], None]) -> RemovableHandle:
+    """Call ``hook()`` before every compilation, in the order of registration.
+
+    Returns:
+        a handle whose ``remove()`` ends that.
+    """
+    return _register(_before, hook)
+
+
+def registerPostCompileHook(hook: Callable[[], None]) -> RemovableHandle:
+    """Call ``hook()`` after every compilation, in the order of registration.
+
+    Returns:
+        a handle whose ``remove()`` ends that.
+    """
+    return _register(_after, hook)
+
+
+def run_pre_compile() -> None:
+    """Call the hooks for the moment before a compilation."""
+    for hook in list(_before.values()):
+        hook()
+
+
+def run_post_compile() -> None:
+    """Call the hooks for the moment after a compilation."""
+    for hook in list(_after.values()):
+        hook()

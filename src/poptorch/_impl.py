@@ -1,0 +1,27 @@
+"""Where the current thread is: in plain Python, or in the capture of a model.
+
+The names are the vendor's private ones that existing programs import.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from . import _placement
+
+_context = threading.local()
+
+
+def isRunningOnIpu() -> bool:
+    """Whether the code runs for the IPU: True while a wrapped model is being captured, else False."""
+    return _placement.current_capture() is not None or getattr(_context, "on_ipu", False)
+
+
+def setIpuContext(val: bool) -> None:
+    """Make :func:`isRunningOnIpu` answer ``val`` in this thread outside a capture."""
+    _context.on_ipu = bool(val)
+
+
+def isDispatchTracing() -> bool:
+    """Whether the operations that this thread runs are being captured."""
+    return _placement.current_capture() is not None

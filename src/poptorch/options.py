@@ -1,0 +1,472 @@
+"""``poptorch.Options``: how a model is compiled and run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from . import _config_file, _placement, enums
+from ._config_file import ConfigFileError
+from ._errors import require
+from ._logging import logger
+from ._options_base import OptionsDict, plain
+from ._options_groups import (
+    TensorLocationSettings,
+    _DistributedOptions,
+    _JitOptions,
+    _PopartOptions,
+    _PrecisionOptions,
+    _TensorLocationOptions,
+    _TrainingOptions,
+)
+from ._strategies import (
+    BlockId,
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+    _IExecutionStrategy,
+    _IPhasedExecution,
+)
+
+__all__ = [
+    "AnchoredTensor",
+    "Attribute",
+    "BlockId",
+    "ConfigFileError",
+    "Options",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "Stage",
+    "TensorLocationSettings",
+    "_DistributedOptions",
+    "_IExecutionStrategy",
+    "_IPhasedExecution",
+    "_JitOptions",
+    "_PopartOptions",
+    "_PrecisionOptions",
+    "_TensorLocationOptions",
+    "_TrainingOptions",
+]
+
+DEFAULT_OPTIONS_VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
+CACHE_VARIABLE = "POPTORCH_CACHE_DIR"
+
+
+class Attribute:
+    """Attach attributes to the operations that are created inside a ``with`` block.
+
+    Nested blocks add to, and may overwrite, the attributes of the outer ones. Outside a capture it does
+    nothing.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._attributes = kwargs
+        self._previous: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        running = _placement.current_capture()
+        if running is not None:
+            self._previous = running.attributes
+            running.attributes = {**running.attributes, **self._attributes}
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        running = _placement.current_capture()
+        if running is not None:
+            running.attributes = self._previous
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchoredTensor:
+    """A tensor inside the program that the user wants to read: its name there, and which values to keep."""
+
+    long_name: str
+    output_mode: enums.OutputMode = enums.OutputMode.Default
+    output_return_period: int = 1
+
+
+def _count(name: str, value: Any, least: int = 1) -> int:
+    require(
+        isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"{name} takes a whole number of {least} or more, not {value!r}.",
+    )
+    return value
+
+
+def _member(name: str, value: Any, kind: type) -> Any:
+    require(isinstance(value, kind), f"{name} takes a poptorch.{kind.__name__}, not {value!r}.")
+    return value
+
+
+def _boolean(name: str, value: Any) -> bool:
+    require(isinstance(value, bool), f"{name} takes True or False, not {value!r}.")
+    return value
+
+
+class Options(OptionsDict):
+    """How a model is compiled and run.
+
+    Every method that sets something returns the options, so that calls chain; every value reads as an
+    attribute (``options.device_iterations``). The options freeze when a model or a data loader takes them;
+    :meth:`clone` gives a copy that can be changed.
+
+    A new object starts from the defaults, then from the JSON object in the environment variable
+    ``POPTORCH_DEFAULT_OPTIONS``, and caches executables in ``POPTORCH_CACHE_DIR`` where that is set.
+    """
+
+    def __init__(self) -> None:
+        self._jit = _JitOptions()
+        self._popart = _PopartOptions()
+        self._training = _TrainingOptions(self._popart)
+        self._precision = _PrecisionOptions(self._popart)
+        self._distributed = _DistributedOptions()
+        self._tensor_locations = _TensorLocationOptions()
+        self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
+        super().__init__(
+            replication_factor=1,
+            input_group_size=1,
+            input_group_type=enums.CommGroupType.Consecutive,
+            broadcast_buffers=True,
+            device_iterations=1,
+            output_mode=enums.OutputMode.Default,
+            output_return_period=1,
+            anchored_tensors={},
+            random_seed=None,
+            use_model=None,
+            ipu_id=None,
+            ipu_version=None,
+            connection_type=enums.ConnectionType.Always,
+            sync_pattern=enums.SyncPattern.Full,
+            auto_round_num_ipus=False,
+            available_memory_proportion={},
+            updatable_named_buffers=[],
+            relax_optimizer_checks=False,
+            module_namescope_enabled=True,
+            executable_cache_path=None,
+            log_dir=".",
+            log_cycle_count=False,
+            max_repeat_logs=None,
+            model_name=None,
+            profile_dir=None,
+            show_compilation_progress_bar=True,
+            source_location_excludes=["install/poptorch", "site-packages/torch", "site-packages/poptorch"],
+            stable_norm=False,
+            synthetic_data=False,
+        )
+        cache = os.environ.get(CACHE_VARIABLE)
+        if cache:
+            self.enableExecutableCaching(cache)
+        defaults = os.environ.get(DEFAULT_OPTIONS_VARIABLE)
+        if defaults:
+            self.from_json(defaults)
+
+    # -- groups -------------------------------------------------------------------------------------------
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """Where tensors are kept."""
+        return self._tensor_locations
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """Which of several processes this one is."""
+        return self._distributed
+
+    @property
+    def Jit(self) -> _JitOptions:
+        """Choices about tracing."""
+        return self._jit
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """Choices about half precision."""
+        return self._precision
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        """Choices about training."""
+        return self._training
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        """Options of the layer below, by that layer's names."""
+        return self._popart
+
+    # -- what runs ----------------------------------------------------------------------------------------
+
+    def deviceIterations(self, device_iterations: int) -> Options:
+        """How many times one call repeats the loop on the device (default 1)."""
+        self.set(device_iterations=_count("deviceIterations", device_iterations))
+        return self
+
+    def replicationFactor(self, replication_factor: int) -> Options:
+        """How many copies of the model work on different data (default 1)."""
+        self.set(replication_factor=_count("replicationFactor", replication_factor))
+        return self
+
+    def inputReplicaGrouping(self, input_group_size: int, input_group_type: enums.CommGroupType) -> Options:
+        """Give all replicas of a group the same input.
+
+        Args:
+            input_group_size: how many replicas are in a group; it divides the replication factor.
+            input_group_type: how the groups are formed.
+        """
+        _member("inputReplicaGrouping", input_group_type, enums.CommGroupType)
+        self.set(input_group_size=_count("inputReplicaGrouping", input_group_size), input_group_type=input_group_type)
+        return self
+
+    def outputMode(self, output_mode: enums.OutputMode, output_return_period: int | None = None) -> Options:
+        """Which outputs of one call come back (default: all for inference, the last for training).
+
+        Args:
+            output_mode: which ones.
+            output_return_period: with ``EveryN``, the N; it divides the device iterations.
+        """
+        _member("outputMode", output_mode, enums.OutputMode)
+        if output_mode is enums.OutputMode.EveryN:
+            require(
+                output_return_period is not None and output_return_period > 0,
+                "OutputMode.EveryN needs an output_return_period of 1 or more.",
+            )
+        elif output_return_period is not None:
+            logger.warning("The output_return_period is only used with OutputMode.EveryN; it is ignored.")
+        every_n = output_mode is enums.OutputMode.EveryN and output_return_period is not None
+        self.set(output_mode=output_mode, output_return_period=output_return_period if every_n else 1)
+        return self
+
+    def defaultOutputMode(self) -> bool:
+        """Whether no output mode has been chosen, so that it depends on training or inference."""
+        return self._values["output_mode"] is enums.OutputMode.Default
+
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: enums.OutputMode | None = None,
+        output_return_period: int | None = 1,
+    ) -> Options:
+        """Keep the values of a tensor inside the program, to read with ``getAnchoredTensor(short_name)``.
+
+        Args:
+            short_name: the name to read it by.
+            long_name: its name in the program, as ``getTensorNames()`` lists it.
+            output_mode: which values to keep; as for the outputs when None.
+            output_return_period: with ``EveryN``, the N.
+        """
+        self.checkIsFrozen("anchored_tensors")
+        mode = enums.OutputMode.Default if output_mode is None else output_mode
+        _member("anchorTensor", mode, enums.OutputMode)
+        anchor = AnchoredTensor(long_name, mode, _count("output_return_period", output_return_period))
+        self.set(anchored_tensors={**self._values["anchored_tensors"], short_name: anchor})
+        return self
+
+    def randomSeed(self, random_seed: int) -> Options:
+        """Seed the random numbers on the device, and PyTorch's on the host."""
+        require(isinstance(random_seed, int), f"randomSeed takes a whole number, not {random_seed!r}.")
+        self.set(random_seed=random_seed)
+        torch.manual_seed(random_seed)
+        return self
+
+    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
+        """Keep one value of each buffer for all replicas (True), or one for each replica (False)."""
+        self.set(broadcast_buffers=_boolean("broadcastBuffers", broadcast_buffers))
+        return self
+
+    def updatableNamedBuffers(self, buffers: Iterable[str]) -> Options:
+        """Name the buffers that ``copyNamedBuffersToDevice`` sends again after compiling."""
+        names = list(buffers)
+        require(all(isinstance(n, str) for n in names), "updatableNamedBuffers takes a list of names.")
+        self.set(updatable_named_buffers=names)
+        self._popart.options["updatableNamedBuffers"] = names
+        return self
+
+    def setExecutionStrategy(self, strategy: _IExecutionStrategy) -> Options:
+        """How a model that spans several IPUs runs (default: :class:`poptorch.PipelinedExecution`)."""
+        self.checkIsFrozen("execution_strategy")
+        require(
+            isinstance(strategy, _IExecutionStrategy),
+            f"setExecutionStrategy takes a strategy such as poptorch.PipelinedExecution(), not {strategy!r}.",
+        )
+        self._execution_strategy = strategy
+        return self
+
+    # -- the device ---------------------------------------------------------------------------------------
+
+    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
+        """Reserve the next power of two of IPUs where the model uses another number."""
+        self.set(auto_round_num_ipus=_boolean("autoRoundNumIPUs", auto_round_num_ipus))
+        return self
+
+    def useIpuModel(self, use_model: bool) -> Options:
+        """Run on the modelled machine (True). Abele has no other, so False changes nothing."""
+        self.set(use_model=_boolean("useIpuModel", use_model))
+        return self
+
+    def useIpuId(self, ipu_id: int) -> Options:
+        """Attach to the device of that number."""
+        self.set(ipu_id=_count("useIpuId", ipu_id, least=0))
+        return self
+
+    def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
+        """Only compile, for that version of the chip (2: Mk2, 21: Bow); running the model is an error."""
+        require(ipu_version in (1, 2, 21), f"The IPU versions are 1, 2 and 21 (Bow), not {ipu_version!r}.")
+        self.connectionType(enums.ConnectionType.Never)
+        self.set(ipu_version=ipu_version)
+        return self
+
+    def connectionType(self, connection_type: enums.ConnectionType) -> Options:
+        """When a model attaches to its device."""
+        self.set(connection_type=_member("connectionType", connection_type, enums.ConnectionType))
+        return self
+
+    def syncPattern(self, sync_pattern: enums.SyncPattern) -> Options:
+        """Which IPUs synchronise with which."""
+        self.set(sync_pattern=_member("syncPattern", sync_pattern, enums.SyncPattern))
+        return self
+
+    def setAvailableMemoryProportion(self, available_memory_proportion: Mapping[str, float]) -> Options:
+        """How much of each tile's memory an operation may use temporarily, by IPU: ``{"IPU0": 0.5}``."""
+        self.checkIsFrozen("available_memory_proportion")
+        proportions: dict[int, float] = {}
+        for key, value in available_memory_proportion.items():
+            match = re.fullmatch(r"IPU(\d+)", str(key))
+            if match is None:
+                raise AssertionError(f"An IPU is named IPU followed by its number, not {key!r}.")
+            require(0.0 <= value <= 1.0, f"The proportion for {key} is between 0 and 1, not {value!r}.")
+            proportions[int(match[1])] = float(value)
+        self.set(available_memory_proportion=proportions)
+        return self
+
+    # -- tools --------------------------------------------------------------------------------------------
+
+    def enableExecutableCaching(self, path: str | None) -> Options:
+        """Keep compiled programs in the folder ``path`` and take them from there; None or "" stops that."""
+        self.set(executable_cache_path=path or None)
+        self._popart.options["enableEngineCaching"] = bool(path)
+        self._popart.options["cachePath"] = path or ""
+        return self
+
+    def enableProfiling(self, profile_dir: str | None = None) -> Options:
+        """Write a profile of the compiled program and its run to ``profile_dir`` (default: here)."""
+        folder = "." if profile_dir is None else profile_dir
+        self.set(profile_dir=folder)
+        engine = dict(self._popart.options.get("engineOptions", {}))
+        engine |= {"autoReport.all": "true", "autoReport.directory": folder}
+        self._popart.options["engineOptions"] = engine
+        return self
+
+    def enableSyntheticData(self, enabled: bool) -> Options:
+        """Make up the inputs on the device instead of sending them."""
+        self.set(synthetic_data=_boolean("enableSyntheticData", enabled))
+        # The layer below numbers its modes: 0 off, 2 random normal values.
+        self._popart.options["syntheticDataMode"] = 2 if enabled else 0
+        return self
+
+    def enableStableNorm(self, enabled: bool) -> Options:
+        """Compute the variance of normalisations in two passes, with less cancellation."""
+        self.set(stable_norm=_boolean("enableStableNorm", enabled))
+        self._popart.options["enableStableNorm"] = enabled
+        return self
+
+    def logCycleCount(self, log_cycle_count: bool) -> Options:
+        """Log the cycles of each run and make ``cycleCount()`` available."""
+        self.set(log_cycle_count=_boolean("logCycleCount", log_cycle_count))
+        self._popart.options["instrumentWithHardwareCycleCounter"] = log_cycle_count
+        return self
+
+    def logDir(self, log_dir: str) -> Options:
+        """The folder for log files."""
+        self.set(log_dir=log_dir)
+        return self
+
+    def modelName(self, name: str) -> Options:
+        """The name under which reports are kept."""
+        require(isinstance(name, str), f"modelName takes a string, not {name!r}.")
+        self.set(model_name=name)
+        return self
+
+    def maxRepeatLogs(self, max_lines: int | None) -> Options:
+        """How often the same line may be logged; None for always."""
+        self.set(max_repeat_logs=None if max_lines is None else _count("maxRepeatLogs", max_lines, least=0))
+        return self
+
+    def showCompilationProgressBar(self, show: bool = True) -> Options:
+        """Show how far the compilation is."""
+        self.set(show_compilation_progress_bar=_boolean("showCompilationProgressBar", show))
+        return self
+
+    def sourceLocationExcludes(self, excludes: Iterable[str]) -> Options:
+        """Pass over source files whose path holds one of these when naming the user's line."""
+        self.set(source_location_excludes=list(excludes))
+        return self
+
+    def appendToLocationExcludes(self, *excludes: str) -> Options:
+        """Add to the parts of paths that are passed over when naming the user's line."""
+        self.set(source_location_excludes=[*self._values["source_location_excludes"], *excludes])
+        return self
+
+    def disableModuleNamescope(self) -> Options:
+        """Do not put the names of modules into the names of operations."""
+        self.set(module_namescope_enabled=False)
+        return self
+
+    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
+        """Do not warn about optimizer attributes that are not used."""
+        self.set(relax_optimizer_checks=_boolean("relaxOptimizerAttributesChecks", relax))
+        return self
+
+    # -- the object itself --------------------------------------------------------------------------------
+
+    def loadFromFile(self, filepath: str) -> Options:
+        """Apply the commands of a text file, one a line, written as after ``options.`` in a program."""
+        self.checkIsFrozen("a file of options")
+        _config_file.load_file(self, filepath)
+        return self
+
+    def from_json(self, string: str) -> Options:
+        """Apply a JSON object: method names as keys, the argument or list of arguments as values."""
+        self.checkIsFrozen("options from JSON")
+        _config_file.load_json(self, string)
+        return self
+
+    def clone(self) -> Options:
+        """A copy that can be changed, also when these options are frozen."""
+        return copy.deepcopy(self)
+
+    def toDict(self) -> dict[str, Any]:
+        """All options that are set, those of the groups included, as plain values."""
+        result: dict[str, Any] = {}
+        for part in (super().toDict(), *(p.toDict() for p in self._parts())):
+            result.update(part)
+        result["execution_strategy"] = self._execution_strategy.kind
+        result["popart_options"] = {k: plain(v) for k, v in self._popart.options.items()}
+        return result
+
+    def _parts(self) -> Iterable[OptionsDict]:
+        return (self._training, self._precision, self._distributed, self._tensor_locations, self._jit)
+
+    def _set_frozen(self, frozen: bool) -> None:
+        super()._set_frozen(frozen)
+        self._popart._set_frozen(frozen)
+
+    def _group(self) -> str:
+        return ""
+
+    def _shown(self) -> list[str]:
+        return [
+            *super()._shown(),
+            f"execution_strategy={self._execution_strategy!r}",
+            *(f"{p}" for p in self._parts()),
+            repr(self._popart),
+        ]

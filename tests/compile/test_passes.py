@@ -1,0 +1,217 @@
+"""Passes keep the meaning of a graph, or add the one they are there for; held against the NumPy interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from abele.compile.passes.accumulate import Accumulate
+from abele.compile.passes.autodiff import Autodiff
+from abele.compile.passes.base import run_passes
+from abele.compile.passes.common import CommonSubexpressions
+from abele.compile.passes.dead_code import DeadCode
+from abele.compile.passes.expand import Expand
+from abele.compile.passes.fold import Fold
+from abele.compile.passes.fuse import Fuse
+from abele.compile.passes.outline import Outline
+from abele.compile.passes.recompute import Recompute
+from abele.compile.passes.split import Split
+from abele.compile.passes.streams import Streams
+from abele.compile.passes.update import Optimiser, Update
+from abele.errors import InvalidOption
+from abele.ir import Builder, DType, Host, Port, evaluate, f32, parse_graph
+from abele.ops.elementwise import ELEMENTWISE
+
+from .nets import layered, parameters, random_inputs
+
+
+def same(before, after, tolerance=1e-5):
+    inputs = random_inputs(before)
+    for a, b in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance)
+
+
+def gradients(graph):
+    """Central differences of the loss, in double precision, for every parameter."""
+    inputs = [v.astype(np.float64) for v in random_inputs(graph)]
+    index = [p.kind for p in graph.output_ports].index("loss")
+    found = {}
+    for position, port in enumerate(graph.input_ports):
+        if port.kind != "state":
+            continue
+        gradient = np.zeros(inputs[position].shape)
+        for at in np.ndindex(gradient.shape):
+            moved = []
+            for step in (1e-2, -1e-2):
+                changed = [v.copy() for v in inputs]
+                changed[position][at] += step
+                moved.append(float(evaluate(graph, changed)[index]))
+            gradient[at] = (moved[0] - moved[1]) / 2e-2
+        found[port.name] = gradient
+    return found
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        [Outline()],
+        [Fold(ELEMENTWISE), CommonSubexpressions(), DeadCode()],
+        [Fuse(ELEMENTWISE), DeadCode()],
+        [Outline(), Fuse(ELEMENTWISE), DeadCode()],
+        [Expand()],
+        [Split(2)],
+    ],
+    ids=lambda passes: "+".join(p.name for p in passes),
+)
+def test_meaning_is_kept(passes):
+    graph = layered()
+    after, _ = run_passes(graph, passes)
+    same(graph, after)
+    assert str(parse_graph(str(after))) == str(after)
+
+
+def test_outline_makes_one_function_for_alike_layers():
+    after, _ = run_passes(layered(5), [Outline()])
+    assert len(after.functions) == 1
+    assert [op.name for op in after.operations].count("call") == 5
+    (function,) = after.functions.values()
+    assert {op.origin.module for op in function.operations} == {"layer.*"}
+
+
+def test_outline_leaves_different_layers_alone():
+    b = Builder("net")
+    h = b.input(f32(2, 4), "data", "x")
+    from abele.ir import Origin
+
+    for i, f in enumerate((b.tanh, b.exp)):
+        with b.at(Origin(module=f"layer.{i}")):
+            h = f(b.add(b.mul(b.neg(h), h), h))
+    graph = b.finish([h], [Port("anchor", "y")])
+    assert run_passes(graph, [Outline()])[0] is graph
+
+
+@pytest.mark.parametrize("outline", [False, True])
+@pytest.mark.parametrize("recompute_layers", [False, True])
+def test_autodiff_gives_the_gradient(outline, recompute_layers):
+    graph = layered(2, width=3, batch=2)
+    before = [Outline()] if outline else []
+    names = parameters(graph)
+    after, _ = run_passes(graph, [*before, Autodiff(names, recompute_layers=recompute_layers), DeadCode()])
+    made = dict(zip([p.name for p in after.output_ports], evaluate(after, random_inputs(graph)), strict=True))
+    for name, expected in gradients(graph).items():
+        np.testing.assert_allclose(made[name], expected, rtol=2e-2, atol=2e-2)
+
+
+def test_outlined_gradient_is_the_same_and_does_not_grow_with_layers():
+    sizes = []
+    for layers in (4, 8):
+        graph = layered(layers)
+        names = parameters(graph)
+        plain, _ = run_passes(graph, [Autodiff(names)])
+        outlined, _ = run_passes(graph, [Outline(), Autodiff(names), DeadCode()])
+        same(plain, outlined)
+        sizes.append(sum(len(f.operations) for f in outlined.functions.values()))
+    assert sizes[0] == sizes[1]
+
+
+def test_loss_must_be_one():
+    b = Builder("net")
+    x = b.input(f32(2), "data", "x")
+    with pytest.raises(InvalidOption, match="0 losses"):
+        run_passes(b.finish([x], [Port("anchor", "x")]), [Autodiff(())])
+
+
+def test_recompute_keeps_only_checkpoints():
+    graph = layered(3, checkpoint=True)
+    plain, _ = run_passes(graph, [Autodiff(parameters(graph)), DeadCode()])
+    again, _ = run_passes(plain, [Recompute(), DeadCode()])
+    same(plain, again)
+    kept = {v for op in again.operations if op.origin.phase == "forward" for v in op.results}
+    made = again.producers()
+    read = {v for op in again.operations if op.origin.phase == "backward" for v in op.operands if v in kept}
+    assert {made[v].name for v in read} <= {"checkpoint", "fill"}
+    # Merging equal operations must not undo it.
+    merged, _ = run_passes(again, [CommonSubexpressions()])
+    assert len(merged.operations) >= len(again.operations) - 2
+
+
+def test_fuse_makes_one_map_and_an_epilogue():
+    after, _ = run_passes(layered(1), [Fuse(ELEMENTWISE), DeadCode()])
+    names = [op.name for op in after.operations]
+    assert names.count("fused") == 1
+    assert "tanh" not in names and "sigmoid" not in names
+
+
+def test_fuse_keeps_the_shape_that_a_constant_gives():
+    b = Builder("net")
+    x = b.input(f32(4), "data", "x")
+    y = b.add(b.mul(x, x), b.constant(2.0, DType.F32, (3, 4)))
+    graph = b.finish([y], [Port("anchor", "y")])
+    after, _ = run_passes(graph, [Fuse(ELEMENTWISE), DeadCode()])
+    same(graph, after)
+
+
+def test_fold_evaluates_constants():
+    b = Builder("net")
+    x = b.input(f32(4), "data", "x")
+    two = b.mul(b.constant(1.0, DType.F32), b.constant(2.0, DType.F32))
+    y = b.mul(b.expand(two, shape=(4,)), b.mul(x, b.constant(1.0, DType.F32)))
+    graph = b.finish([y], [Port("anchor", "y")])
+    after, _ = run_passes(graph, [Fold(ELEMENTWISE), DeadCode()])
+    assert [op.name for op in after.operations] == ["fill", "mul"]
+    same(graph, after)
+
+
+def trained(graph, passes, batches):
+    """Losses of a compiled training graph run by the interpreter, state fed back."""
+    after, _ = run_passes(graph, passes)
+    state = {n: a for (p, a) in zip(after.input_ports, random_inputs(after)) for n in [p.name]}
+    for name, value in after.inputs_of("state").items():
+        if name.startswith("optimiser."):
+            state[name] = np.zeros(value.shape, value.dtype.numpy)
+    state["learning_rate.0"] = np.float32(0.01)
+    host = Host({"x": batches})
+    while host.inputs["x"]:
+        outputs = evaluate(after, [state[p.name] for p in after.input_ports], host)
+        state.update({p.name: v for p, v in zip(after.output_ports, outputs, strict=True)})
+    return host.outputs["loss"], state
+
+
+def spec(graph, kind="sgd", **changes):
+    constants = {
+        "sgd": (("momentum", 0.9), ("dampening", 0.0), ("weight_decay", 0.0)),
+        "adam": (("beta1", 0.9), ("beta2", 0.99), ("eps", 1e-6), ("weight_decay", 0.0)),
+    }[kind]
+    return Optimiser(kind, (parameters(graph),), (constants,), **changes)
+
+
+def test_accumulation_is_one_large_batch():
+    batches = [np.random.default_rng(i).standard_normal((2, 8)).astype(np.float32) for i in range(4)]
+    small, large = layered(batch=2), layered(batch=4)
+    _, split = trained(
+        small,
+        [Autodiff(parameters(small)), Streams(), Accumulate(2, mean=False), Update(spec(small))],
+        batches,
+    )
+    _, whole = trained(
+        large,
+        [Autodiff(parameters(large)), Streams(), Update(spec(large))],
+        [np.concatenate(batches[:2]), np.concatenate(batches[2:])],
+    )
+    for name in parameters(large):
+        np.testing.assert_allclose(split[name], whole[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_training_lowers_the_loss(kind):
+    graph = layered()
+    batch = np.ones((4, 8), np.float32)
+    losses, _ = trained(
+        graph, [Outline(), Autodiff(parameters(graph)), Streams(), Update(spec(graph, kind)), DeadCode()], [batch] * 12
+    )
+    assert losses[-1] < losses[0]
+
+
+def test_split_needs_enough_layers():
+    with pytest.raises(InvalidOption, match="cannot be split into 9 stages"):
+        Split(9).run(layered(3))

@@ -1,0 +1,87 @@
+"""Exchange, sync, links, all-reduce and energy: limits, symmetries and the figures that are published."""
+
+import numpy as np
+import pytest
+
+from abele.errors import InvalidOption
+from abele.machine import find_system, gc200
+from abele.machine.energy import Work, energy
+from abele.machine.exchange import (
+    all_reduce_seconds,
+    exchange_code_bytes,
+    exchange_cycles,
+    hop_sync_cycles,
+    host_seconds,
+    link_seconds,
+    streaming_seconds,
+    sync_cycles,
+)
+
+
+def test_exchange() -> None:
+    assert exchange_cycles(gc200, 0) == 0
+    assert exchange_cycles(gc200, 4096) == 100 + 1024 + 3 * 128
+    assert exchange_cycles(gc200, 4096, paired=True) == 100 + 512 + 3 * 128
+    assert exchange_cycles(gc200, 8, 4096) == 100 + 1024
+    assert exchange_cycles(gc200, 4096, fragment_bytes=4096) == 100 + 1024 + 3
+    assert exchange_code_bytes(gc200, 64) == 24
+    received, sent = np.array([0, 0, 5, 4096]), np.array([0, 9, 0, 100])
+    together = exchange_cycles(gc200, received, sent)
+    assert [exchange_cycles(gc200, int(r), int(s)) for r, s in zip(received, sent)] == list(together)
+
+
+@pytest.mark.parametrize(("ipus", "cycles"), [(2, 40), (4, 80), (16, 200), (64, 679)])
+def test_hops_of_a_sync(ipus: int, cycles: int) -> None:
+    """Published for a clock of 1.33 GHz."""
+    system = find_system("pod64").derive("x", chip=gc200.derive("x", clock_hz=1.33e9))
+    assert hop_sync_cycles(system, ipus) == cycles
+
+
+def test_sync() -> None:
+    system = find_system("pod256")
+    assert sync_cycles(system) == gc200.sync_cycles
+    assert sync_cycles(system, 4) == 600
+    assert sync_cycles(system, 256) > 600
+
+
+def test_links() -> None:
+    system = find_system("bow-pod128")
+    megabyte = 1e6
+    assert link_seconds(system, megabyte, 3, 3) == 0
+    pair, rung, far = (link_seconds(system, megabyte, 0, ipu) for ipu in (1, 2, 5))
+    assert pair < rung < far
+    assert link_seconds(system, megabyte, 5, 0) == far
+    assert link_seconds(system, megabyte, 0, 64) > far  # another domain: over the gateways
+    assert megabyte / pair < 4 * 16e9
+    with pytest.raises(InvalidOption, match="IPU 128"):
+        link_seconds(system, megabyte, 0, 128)
+
+
+def test_host_and_streaming() -> None:
+    system = find_system("m2000")
+    assert host_seconds(system, 0) == 0
+    assert host_seconds(system, 20e9) == pytest.approx(1.0, rel=1e-3)
+    assert streaming_seconds(system, 5e9) == pytest.approx(1.0)  # four IPUs share 20 GB/s
+
+
+def test_all_reduce() -> None:
+    system = find_system("bow-pod256")
+    assert all_reduce_seconds(system, 1e9, 1) == 0
+    assert all_reduce_seconds(system, 0, 8) == 0
+    times = [all_reduce_seconds(system, 1e9, n) for n in (2, 4, 16, 64, 128, 256)]
+    assert times == sorted(times)
+    assert times[3] == pytest.approx(2 * 63 / 64 * 1e9 / (2 * 16e9 * 0.85), rel=1e-2)
+    # replicas of four IPUs: four rings at once share the two columns of the ladder
+    assert all_reduce_seconds(system, 1e9, 4, 4) == pytest.approx(2 * times[1], rel=1e-2)
+
+
+def test_energy_is_power_times_time_and_its_parts_add_up() -> None:
+    system = find_system("bow-2000")
+    used = energy(system, 2.0, Work(macs_f16=1e14, sram_bytes=1e13, exchange_bytes=1e12, link_bytes=1e10))
+    assert used.joules == 2500
+    assert sum(used.parts.values()) == pytest.approx(used.joules)
+    assert used.scale == 1.0 and used.parts["rest"] > 0
+    assert "assumed" in used.basis
+    full = energy(system, 1e-9, Work(macs_f32=1e14))
+    assert full.scale < 1 and sum(full.parts.values()) == pytest.approx(full.joules)
+    assert energy(system, 0.0).joules == 0
