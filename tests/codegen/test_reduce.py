@@ -55,7 +55,10 @@ def test_empty_reductions_give_identities() -> None:
         assert (got == want).all()
 
 
-@pytest.mark.parametrize("shape, axes", [((10_000_000,), (0,)), ((400_000, 20), (0,)), ((8, 64, 3136), (0, 2))])
+@pytest.mark.parametrize(
+    "shape, axes",
+    [((10_000_000,), (0,)), ((400_000, 20), (0,)), ((8, 64, 3136), (0, 2)), ((99_991,), (0,)), ((7919, 30), (0,))],
+)
 def test_long_sums_are_accurate_and_independent_of_the_split(shape, axes) -> None:
     kept = [d for d in range(len(shape)) if d not in axes]
     x = np.random.default_rng(1).random(shape, np.float32)

@@ -52,6 +52,9 @@ def test_samples(name: str, provider: str) -> None:
         types = [a.type for a in sample.operands]
         values = [a.values(np.random.default_rng([5, number])) for a in sample.operands]
         results = infer_types(name, types, attributes)
+        if name == "max_pool_grad":
+            # The samples draw any y; torch looks for the maximum itself, which is the same for the real one.
+            (values[1],) = evaluate_operation("max_pool", values[:1], attributes, types[1:2])
         expected = evaluate_operation(name, values, attributes, results)
         for constant in [(), (1,)] if len(types) > 1 and provider != "numpy" else [()]:
             try:

@@ -43,7 +43,9 @@ def test_an_element_depends_on_its_number_alone():
     attributes = {"mean": 0.0, "std": 1.0}
     for start, stop in ((0, 3), (3, 8), (5, 6), (7, 41)):
         np.testing.assert_array_equal(normal(key, start, stop, attributes), normal(key, 0, 41, attributes)[start:stop])
-    np.testing.assert_array_equal(run("random_normal", key, shape=(5, 3)).ravel(), run("random_normal", key, shape=(15,)))
+    np.testing.assert_array_equal(
+        run("random_normal", key, shape=(5, 3)).ravel(), run("random_normal", key, shape=(15,))
+    )
 
 
 def test_numbers_beyond_four_billion_go_on():
@@ -105,5 +107,5 @@ def test_what_does_not_fit_is_refused():
         infer_types("random_uniform", [f32(2)], complete_attributes("random_uniform", {"shape": (3,)}))
     with pytest.raises(InvalidOperand, match="f32 or f16"):
         infer_types("random_normal", [KEY], complete_attributes("random_normal", {"shape": (3,), "dtype": "i32"}))
-    with pytest.raises(InvalidOperand, match="p=1.5"):
+    with pytest.raises(InvalidOperand, match="outside"):
         infer_types("dropout", [f32(2), KEY], {"p": 1.5})

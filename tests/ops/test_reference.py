@@ -68,14 +68,19 @@ def test_gradient_agrees_with_torch(case):
     "case", parameters([c for c in cases() if differentiable(c) and c.half and c.name in TWINS], gaps.GRADIENT)
 )
 def test_half_gradient_agrees_with_torch(case):
-    """Against float64 from the same half operands."""
+    """Against float64 from the same half operands, or torch in half: a gradient that reads the rounded result, as
+    torch's own do (softmax, norms), cannot be nearer to the truth than that result."""
     values, weights = case.values(), cotangents(case)
     known = len(twin_results(case, [to_torch(v) for v in values]))
     weights = [w if i < known else None for i, w in enumerate(weights)]
     found = gradients(case, values, weights)
-    expected = twin_gradients(case, values, weights[:known])
-    for i, a, e in zip(differentiable(case), found, expected, strict=True):
-        assert_close(a, e, case.operands[i], f"{case.id} gradient of operand {i}")
+    exact = twin_gradients(case, values, weights[:known])
+    try:
+        torch_half = [[g] for g in twin_gradients(case, values, weights[:known], half=True)]
+    except (RuntimeError, NotImplementedError):  # torch has no half kernel on the CPU
+        torch_half = [[] for _ in exact]
+    for i, a, e, others in zip(differentiable(case), found, exact, torch_half, strict=True):
+        assert_close(a, e, case.operands[i], f"{case.id} gradient of operand {i}", *others)
 
 
 def test_every_differentiable_composite_has_a_twin():

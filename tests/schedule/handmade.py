@@ -100,6 +100,12 @@ def scale_plan(home, by):
     )
 
 
+def add_plan(home):
+    """Add two tensors that lie alike."""
+    reads = (Access("in0", home, True), Access("in1", home, True))
+    return Plan((ComputeSet("hand_add", home.grid, reads, (Access("out0", home),)),), (), (home,))
+
+
 def dense(m=4, k=6, n=5, parts=(2, 2, 2), tiles=8, dtype=DType.F16):
     """``(x @ w + bias) * 0.5`` with x streamed in, w and bias kept."""
     x_home, w_home, b_home = spread(m * k, tiles, 2), spread(k * n, tiles, 2), spread(n, tiles, 2, 1 % tiles)
@@ -151,15 +157,7 @@ def loop(size=12, parts=4, tiles=5, count=3, replicas=1, stages=1):
         (),
         (home,),
     )
-    add = Plan(
-        (
-            ComputeSet(
-                "hand_add", grid, (Access("in0", home, True), Access("in1", home, True)), (Access("out0", home),)
-            ),
-        ),
-        (),
-        (home,),
-    )
+    add = add_plan(home)
     load, reduce, store = Plan((), (), (even,)), Plan((), (), (home,)), Plan(())
 
     def use(name):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from handmade import dense, loop, plain
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from abele.errors import Bug
 from abele.ir.graph import Origin, Port
 from abele.ir.types import f32
 from abele.schedule import Access, Axis, ComputeSet, Grid, Layout, Plan, Repeat, Span, Use, check, check_plan
-from abele.schedule.geometry import columns, lies_in, volume, window
+from abele.schedule.geometry import columns, common_dimensions, lies_in, volume, window
 from abele.schedule.rules import RULES
 
 
@@ -175,4 +176,55 @@ def test_lies_in():
     assert not lies_in(other_tiles(home, 1), home)
     first = Layout(Grid((Axis("m", 3, 1),), 6), (12,), (Span(0),))
     assert lies_in(first, home)
-    assert not lies_in(first, Layout(grid, (3, 4), (Span(0), Span())))
+    rows, columns_ = Layout(grid, (12, 5), (Span(0), Span())), Layout(grid, (5, 12), (Span(), Span(0)))
+    flat = Layout(grid, (60,), (Span(0, 5, 0, 5),))
+    assert lies_in(rows, flat) and lies_in(flat, rows)
+    assert not lies_in(columns_, flat) and not lies_in(flat, columns_)
+
+
+def test_common_dimensions():
+    assert common_dimensions((4, 6, 5), (24, 5)) == [(range(2), range(1)), (range(2, 3), range(1, 2))]
+    assert common_dimensions((), (1, 1)) == [(range(0), range(1)), (range(0), range(1, 2))]
+    assert common_dimensions((2, 1, 3), (2, 3)) == [
+        (range(1), range(1)),
+        (range(1, 3), range(1, 2)),
+    ]
+
+
+layouts = st.builds(
+    lambda shape, parts, axes, first: (shape, parts, axes, first),
+    st.sampled_from([(12,), (3, 4), (2, 6), (2, 2, 3), (12, 1), (1, 12), (6, 2)]),
+    st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    st.permutations([0, 1, None, None]),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(layouts, layouts)
+def test_lies_in_is_never_wrong(a, b):
+    """Where the closed form says that a region lies on its tile, it does; in one view it says so whenever it does."""
+
+    def make(shape, parts, axes, first):
+        axes = axes[: len(shape)]
+        sizes = {axis: size for axis, size in zip(axes, shape, strict=True) if axis is not None}
+        grid = Grid(
+            tuple(Axis(f"a{i}", sizes.get(i, 1), min(p, sizes.get(i, 1))) for i, p in enumerate(parts)), 8, first
+        )
+        return Layout(grid, shape, tuple(Span(axis) for axis in axes))
+
+    part, whole = make(*a), make(*b)
+    numbers = np.arange(12)
+
+    def held(layout):
+        on = {}
+        for block in range(layout.grid.blocks):
+            on[layout.grid.tile(block)] = set(numbers.reshape(layout.shape)[layout.region(block)].ravel().tolist())
+        return on
+
+    have = held(whole)
+    truth = all(elements <= have.get(tile, set()) for tile, elements in held(part).items())
+    said = lies_in(part, whole)
+    assert truth or not said
+    if part.shape == whole.shape or part == whole:
+        assert said == truth

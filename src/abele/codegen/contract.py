@@ -211,9 +211,7 @@ class _Contraction:
             result = []
             for r in range(height):
                 one = fn.load("float", fn.offset(a, r * step, "float")).splat(lanes)
-                result += [
-                    fn.intrinsic("fmuladd", one, line, accs[r * vectors + v]) for v, line in enumerate(lines)
-                ]
+                result += [fn.intrinsic("fmuladd", one, line, accs[r * vectors + v]) for v, line in enumerate(lines)]
             return result
 
         def stretch(walked: Sequence[Value], *accs: Value) -> list[Value]:

@@ -1,7 +1,7 @@
 """Convolutions over channels-last images, as products over windows: no copy of the windows is made.
 
-The images carry their padding: a caller keeps a buffer with a border of zeros (:func:`padded_shape`) and lets the
-producer write into its middle, by strides, or copies into it. Weights are kept as ``[*kernel, c, n]`` per group,
+The images carry their padding: a caller keeps a buffer with a border of zeros and lets the producer write into its
+middle, by strides, or copies into it (:func:`place_kernel`). Weights are kept as ``[*kernel, c, n]`` per group,
 packed by :func:`weight_pack_kernel`. Any number of spatial dimensions.
 """
 
@@ -15,6 +15,7 @@ from abele.codegen.contract import contract_kernel, packed_floats
 from abele.codegen.expression import Expr, Operand, Output
 from abele.codegen.gemm import pack_kernel
 from abele.codegen.host import Host
+from abele.codegen.indexing import copy_kernel
 from abele.codegen.module import Kernel
 from abele.codegen.space import contiguous
 
@@ -83,15 +84,30 @@ class Convolution:
         )
 
 
+def place_kernel(
+    c: Convolution, strides: Sequence[int], spread: Sequence[int] = (), target: Host | None = None
+) -> Kernel:
+    """Copies an image into the middle of its padded buffer. Pointers: image, buffer + ``4 * c.interior()`` bytes.
+
+    Args:
+        strides: of the image over ``(image, *spatial, channel)``, so that any layout may come in.
+        spread: distance of neighbours in the buffer, for :func:`input_gradient` of a strided convolution (the
+            image is then ``[.., (size - 1) / spread + 1, ..]``); the zeros between stay as the caller left them.
+    """
+    steps = tuple(spread) or (1,) * len(c.size)
+    image, *spatial, channel = c.input_strides()
+    size = tuple((n - 1) // s + 1 for n, s in zip(c.size, steps, strict=True))
+    into = (image, *(a * s for a, s in zip(spatial, steps)), channel)
+    return copy_kernel((c.images, *size, c.channels), "f32", strides, into, target)
+
+
 def weight_pack_kernel(c: Convolution, strides: Sequence[int], target: Host | None = None) -> Kernel:
     """Packs weights. Pointers: weights, packed weights (``c.weight_floats``).
 
     The weights are ``[group, *kernel, channel, filter]`` by ``strides``, where ``*kernel, channel`` must walk
     memory evenly (row-major, or filters outermost); copy others with ``copy_kernel`` first.
     """
-    return pack_kernel(
-        c.depth, c.filters // c.groups, (strides[0], strides[-2], strides[-1]), (c.groups,), target
-    )
+    return pack_kernel(c.depth, c.filters // c.groups, (strides[0], strides[-2], strides[-1]), (c.groups,), target)
 
 
 def conv_kernel(
@@ -162,6 +178,4 @@ def input_gradient(c: Convolution) -> Convolution:
         before = d * (k - 1) - low
         padding.append((before, n + d * (k - 1) - wide - before))
     ones = (1,) * len(c.size)
-    return Convolution(
-        c.images, spread, c.filters, c.channels, c.kernel, ones, c.dilation, tuple(padding), c.groups
-    )
+    return Convolution(c.images, spread, c.filters, c.channels, c.kernel, ones, c.dilation, tuple(padding), c.groups)

@@ -22,11 +22,16 @@ DTYPES = {
     "f32": ("float", "float"),
     "f16": ("float", "float"),
     "i32": ("i32", "i32"),
+    "u32": ("i32", "i32"),
+    "i16": ("i16", "i16"),
     "i64": ("i64", "i64"),
     "i8": ("i8", "i8"),
     "u8": ("i8", "i8"),
     "bool": ("i1", "i8"),
 }
+
+#: unsigned dtype -> signed dtype that holds all of it
+WIDER = {"u8": "i32", "u32": "i64"}
 
 
 @dataclass(frozen=True)
@@ -303,11 +308,11 @@ def convert(value: Value, source: str, wanted: str) -> Value:
     scalar = DTYPES[wanted][0]
     if wanted == "bool":
         return value.compare("ne", 0)
-    unsigned = source in ("bool", "u8")
+    unsigned = source == "bool" or source in WIDER
     if scalar == "float":
         return value.convert("uitofp" if unsigned else "sitofp", "float")
     if value.is_float:
-        wide = vector("i64" if scalar == "i64" else "i32", lanes_of(value.type))
+        wide = vector("i64" if wanted in ("i64", "u32") else "i32", lanes_of(value.type))
         suffix = f"v{lanes_of(value.type)}" if value.type.startswith("<") else ""
         whole = value.fn.emit(
             wide,
@@ -402,12 +407,12 @@ class Evaluator:
             arity, emit = self._function(e)
             if len(values) != arity:
                 raise Unsupported(f"expression {e.fn} takes {arity} arguments, not {len(values)}")
-            if "u8" in kinds and e.fn in _SIGNED_ONLY:
-                # Unsigned bytes are computed in 32 bits, where they are ordinary numbers.
-                values = [convert(v, k, "i32") for v, k in zip(values, kinds, strict=True)]
+            if e.fn in _SIGNED_ONLY:
+                # Unsigned numbers are computed in a wider type, where they are ordinary ones.
+                values = [convert(v, k, WIDER.get(k, k)) for v, k in zip(values, kinds, strict=True)]
             value = emit(*values)
-            if element(value.type) == "i32" and e.dtype == "u8":
-                value = value.convert("trunc", "i8")
+            if e.dtype in WIDER:
+                value = value.convert("trunc", DTYPES[e.dtype][0])
         if e.dtype == "f16" and not (
             (e.fn in _KEEPS_HALF or e.fn == "cast") and all(k in ("f16", "bool") for k in kinds)
         ):

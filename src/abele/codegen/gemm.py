@@ -115,6 +115,4 @@ def gemm_kernel(
         operands: bias, residual and the like, strides over ``(*batch, m, n)``. One may be the memory of an
             output with equal strides (accumulation in place).
     """
-    return contract_kernel(
-        batch, (m,), n, (k,), a, outputs, b=b, operands=operands, exprs=exprs, target=target
-    )
+    return contract_kernel(batch, (m,), n, (k,), a, outputs, b=b, operands=operands, exprs=exprs, target=target)

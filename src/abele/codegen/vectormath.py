@@ -203,7 +203,7 @@ def _exp_double(x: Value, base_log2: float = LOG2E) -> Value:
     return polynomial(r, _EXP_DOUBLE) * _power_of_two(n, "double")
 
 
-def _log_double(x: Value) -> Value:
+def log_double(x: Value) -> Value:
     """Natural logarithm in float64 of a positive normal float64."""
     bits = x.bits("i64")
     shifted = bits - 0x3FE6A09E667F3BCD
@@ -239,7 +239,7 @@ def log1p(x: Value) -> Value:
     w = _wide(x)
     small = (w * w).fma((w * (1.0 / 3.0)) - 0.5, w)
     u = w + 1.0
-    result = _narrow((absolute(w) < 1e-4).select(small, _log_double(u)))
+    result = _narrow((absolute(w) < 1e-4).select(small, log_double(u)))
     result = x.compare("eq", 0.0).select(x, result)
     return _log_edges(x, x + 1.0, result)
 
@@ -252,11 +252,11 @@ def _log_edges(x: Value, argument: Value, result: Value) -> Value:
 
 
 def log2(x: Value) -> Value:
-    return _log_edges(x, x, _narrow(_log_double(_wide(x)) * LOG2E))
+    return _log_edges(x, x, _narrow(log_double(_wide(x)) * LOG2E))
 
 
 def log10(x: Value) -> Value:
-    return _log_edges(x, x, _narrow(_log_double(_wide(x)) * (1.0 / math.log(10.0))))
+    return _log_edges(x, x, _narrow(log_double(_wide(x)) * (1.0 / math.log(10.0))))
 
 
 def sinh(x: Value) -> Value:
@@ -271,14 +271,24 @@ def cosh(x: Value) -> Value:
     return _keep_nan(x, _narrow((e + 1.0 / e) * 0.5))
 
 
-def _quadrant(x: Value) -> tuple[Value, Value, Value]:
-    """sin(r), cos(r) of x reduced to |r| <= pi/4, and the quadrant's number."""
-    w = _wide(x)
+def _quadrant(w: Value) -> tuple[Value, Value, Value]:
+    """sin(r), cos(r) of a float64 reduced to |r| <= pi/4, and the quadrant's number."""
     n = rounded(w * (2.0 / math.pi))
     n = (absolute(n) < 2.0**50).select(n, 0.0)
     r = n.fma(-6.123233995736766e-17, n.fma(-1.5707963267948966, w))
     square = r * r
     return r * polynomial(square, _SIN), polynomial(square, _COS), n.convert("fptosi", "i64")
+
+
+def sine_cosine_double(w: Value) -> tuple[Value, Value]:
+    """Sine and cosine of a float64 of moderate size, to about 1e-11."""
+    s, c, n = _quadrant(w)
+    even = (n & 1).compare("eq", 0)
+    sine, cosine = even.select(s, c), even.select(c, s)
+    return (
+        (n & 2).compare("eq", 0).select(sine, -sine),
+        ((n + 1) & 2).compare("eq", 0).select(cosine, -cosine),
+    )
 
 
 def _out_of_range(x: Value, result: Value) -> Value:
@@ -288,20 +298,15 @@ def _out_of_range(x: Value, result: Value) -> Value:
 
 
 def sin(x: Value) -> Value:
-    s, c, n = _quadrant(x)
-    value = (n & 1).compare("eq", 0).select(s, c)
-    value = (n & 2).compare("eq", 0).select(value, -value)
-    return x.compare("eq", 0.0).select(x, _out_of_range(x, value))
+    return x.compare("eq", 0.0).select(x, _out_of_range(x, sine_cosine_double(_wide(x))[0]))
 
 
 def cos(x: Value) -> Value:
-    s, c, n = _quadrant(x)
-    value = (n & 1).compare("eq", 0).select(c, s)
-    return _out_of_range(x, ((n + 1) & 2).compare("eq", 0).select(value, -value))
+    return _out_of_range(x, sine_cosine_double(_wide(x))[1])
 
 
 def tan(x: Value) -> Value:
-    s, c, n = _quadrant(x)
+    s, c, n = _quadrant(_wide(x))
     even = (n & 1).compare("eq", 0)
     value = even.select(s, -c) / even.select(c, s)
     return x.compare("eq", 0.0).select(x, _out_of_range(x, value))
@@ -349,7 +354,7 @@ def power(x: Value, y: Value) -> Value:
     """x^y with the edge cases of IEEE 754's pow."""
     base = absolute(x)
     safe = _wide((base < 1e-45).select(1.0, base))
-    product = _wide(y) * _log_double(safe)
+    product = _wide(y) * log_double(safe)
     magnitude = _narrow(_exp_double(product))
     infinity = x.like(float("inf"))
     zero_or_inf = (y > 0.0).select(base, base.compare("eq", 0.0).select(infinity, 0.0))

@@ -104,8 +104,9 @@ class Charger:
         self.schedule, self.system, self.live, self.columns = schedule, system, live, columns
         self.chip = system.chip
         self.plans: dict[tuple, PlanCost] = {}
+        self.by_step: dict[int, PlanCost] = {}
         self.nodes: dict[int, Cycles] = {}
-        self.copied: dict[int, dict[str, int]] = {}
+        self.totals: dict[int, Cycles] = {}
         self.functions: dict[str, Cycles] = {}
         self.stages: dict[str, dict[int, Cycles]] = {}
         self.slots: dict[int, tuple[float, int]] = {}
@@ -114,6 +115,12 @@ class Charger:
 
     def plan(self, step: Step) -> PlanCost:
         """Cost of a step's plan."""
+        known = self.by_step.get(id(step))
+        if known is None:
+            known = self.by_step[id(step)] = self._shared(step)
+        return known
+
+    def _shared(self, step: Step) -> PlanCost:
         tensors = [self.schedule.tensors[use.tensor] for use in step.operands]
         homes = tuple(id(t.home) for t in tensors)
         far = tuple(t.ipu if t.ipu != step.origin.ipu else -1 for t in tensors)
@@ -238,6 +245,10 @@ class Charger:
         """Cycles of a node each time it runs; a call's are those of its copies alone."""
         return self.nodes[id(node)]
 
+    def total(self, node: Call | Repeat) -> Cycles:
+        """Cycles of a call or repeat with everything that it runs."""
+        return self.totals[id(node)]
+
     def function(self, function: Function) -> Cycles:
         """Cycles of one run of a function, its calls included."""
         if function.name not in self.functions:
@@ -253,6 +264,7 @@ class Charger:
                 inside = {node.origin.ipu: cost}
             else:
                 cost, inside = self._control(node)
+                self.totals[id(node)] = cost
             total += cost
             for ipu, part in inside.items():
                 stages[ipu] = stages.get(ipu, Cycles()) + part

@@ -281,7 +281,7 @@ class _Memory:
             copies,
             first,
             last,
-            node.operation if isinstance(node, Step) else (maker.kind if maker else ""),
+            node.operation if isinstance(node, Step) else (f"call {node.function}" if node else ""),
             origin.file if origin else "",
             origin.line if origin else 0,
             origin.module if origin else "",

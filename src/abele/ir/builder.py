@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,11 +80,11 @@ class Builder:
         self.operations.append(Operation("repeat", tuple(operands), results, full, self.origin))
         return results
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def emit(*operands: Value, **attributes: Any):
+        def emit(*operands: Value, **attributes: Any) -> Any:
             results = self.emit(name, operands, attributes)
             return results[0] if len(results) == 1 else results
 

@@ -176,7 +176,7 @@ def _covers(grid: Grid, span: Span, size: int) -> bool:
     if span.axis is None:
         return True
     axis = grid.axes[span.axis]
-    return axis.parts == 1 and span.exact and span.offset == 0 and axis.size * span.stride == size
+    return axis.parts == 1 and span.exact and span.offset == 0 and span.steps(axis) == size
 
 
 def covers(layout: Layout, dimension: int) -> bool:
@@ -208,10 +208,13 @@ def _regroup(grid: Grid, old: list[tuple[int, Span]], new: list[int]) -> list[Sp
         return None
     stride, offset, extent = span.stride * inner, span.offset * inner, span.extent * inner
     within = math.prod(new) // new[0]
-    # Outer dimensions of size 1 in ``new`` stay whole; the first other one takes the axis.
-    if stride % within or offset % within or extent % within:
-        return None
-    return [Span(span.axis, stride // within, offset // within, extent // within)] + [Span()] * (len(new) - 1)
+    behind = [Span()] * (len(new) - 1)
+    if stride % within == 0 and offset % within == 0 and extent % within == 0:
+        return [Span(span.axis, stride // within, offset // within, extent // within), *behind]
+    assert span.axis is not None
+    if stride == extent and offset == 0 and stride * grid.axes[span.axis].grain % within == 0:
+        return [Span(span.axis, stride, 0, extent, within), *behind]  # every part starts with whole inner dimensions
+    return None
 
 
 def align(layout: Layout, shape: Sequence[int], operand: Sequence[int]) -> Layout | None:
@@ -277,13 +280,3 @@ def pointwise(question: Question, result: TensorType, operands: Sequence[int] | 
             continue
         return home if plain else (view(home, result.shape) or home)
     return fresh
-
-
-def part_index(grid: Grid, axis: int) -> Span:
-    """The span of a dimension that has one element for each part of an axis: that of the block's own part.
-
-    Part ``i`` of ``parts`` starts at ``grain * floor(i * units / parts)``, so that ``parts`` times that over
-    ``units * grain`` rounds up to ``i``; for its last step the same rounds down to ``i``.
-    """
-    split = grid.axes[axis]
-    return Span(axis, split.parts, 0, split.parts, max(1, split.units * split.grain))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from abele.errors import Bug
 from abele.ir.graph import Attribute
@@ -46,7 +47,7 @@ class Question:
     first: int = 0
     options: PlanOptions = PlanOptions()
 
-    def attribute(self, name: str):
+    def attribute(self, name: str) -> Any:
         """The value of one attribute."""
         return dict(self.attributes)[name]
 

@@ -72,20 +72,68 @@ def columns(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def lies_in(part: Layout, whole: Layout) -> bool:
     """True when the region of every block of ``part`` is among what ``whole`` puts on the same tile.
 
-    Two layouts through different views are compared only for equality, and so count as apart.
+    Two views of a tensor are compared in the dimensions that they have in common; dimensions that only together
+    have the same size are taken as one, where a region must be one run of elements. What this cannot see, such as
+    a column of one view in a row of the other, counts as apart.
     """
     if part == whole:
         return True
-    if part.shape != whole.shape or part.grid.tiles != whole.grid.tiles:
+    if part.size != whole.size or part.grid.tiles != whole.grid.tiles:
         return False
-    tile, start, stop = columns(part)
-    held_by, have_start, have_stop = columns(whole)
+    groups = common_dimensions(part.shape, whole.shape)
+    tile, start, stop, _ = _runs(part, [group[0] for group in groups])
+    held_by, have_start, have_stop, one_run = _runs(whole, [group[1] for group in groups])
     block_on = np.full(whole.grid.tiles, -1)
     block_on[held_by] = np.arange(len(held_by))
     block = block_on[tile]
     empty = (stop <= start).any(axis=0)
-    inside = ((have_start[:, block] <= start) & (stop <= have_stop[:, block])).all(axis=0)
+    inside = (one_run[:, block] & (have_start[:, block] <= start) & (stop <= have_stop[:, block])).all(axis=0)
     return bool((empty | ((block >= 0) & inside)).all())
+
+
+def common_dimensions(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
+    """Split two shapes of the same size into the shortest runs of dimensions that hold as many elements.
+
+    >>> common_dimensions((4, 6, 5), (24, 5))
+    [(range(0, 2), range(0, 1)), (range(2, 3), range(1, 2))]
+    """
+    if math.prod(a) == 0:
+        same = tuple(a) == tuple(b)
+        return [(range(i, i + 1), range(i, i + 1)) for i in range(len(a))] if same else [(range(len(a)), range(len(b)))]
+    groups, i, j = [], 0, 0
+    while i < len(a) or j < len(b):
+        first, second = i, j
+        x, y = 1, 1
+        if i < len(a):
+            x, i = a[i], i + 1
+        if j < len(b):
+            y, j = b[j], j + 1
+        while x != y:
+            if x < y:
+                x, i = x * a[i], i + 1
+            else:
+                y, j = y * b[j], j + 1
+        groups.append((range(first, i), range(second, j)))
+    return groups
+
+
+def _runs(layout: Layout, groups: Sequence[range]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The tile of every block; of every group of dimensions ``[group, block]``: first element, element after the last,
+    and whether the region is the whole run between them."""
+    tile, starts, stops = columns(layout)
+    shape = len(groups), len(tile)
+    low, high, one_run = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
+    for g, dimensions in enumerate(groups):
+        last, count = np.zeros(len(tile), np.int64), np.ones(len(tile), np.int64)
+        stride = math.prod(layout.shape[i] for i in dimensions)
+        for i in dimensions:
+            stride //= max(1, layout.shape[i])
+            low[g] += starts[i] * stride
+            last += (stops[i] - 1) * stride
+            count *= stops[i] - starts[i]
+        high[g] = np.where(count > 0, last + 1, low[g])
+        one_run[g] = high[g] - low[g] == count
+    return tile, low, high, one_run
 
 
 def lies_in_any(part: Layout, wholes: Iterable[Layout]) -> bool:

@@ -85,7 +85,7 @@ def known_names(schedule: Schedule) -> Iterator[str]:
 
 @rule("calls")
 def calls(schedule: Schedule) -> Iterator[str]:
-    """Calls and repeats name a function, bind by position and type (or view); a repeat carries like types; no recursion."""
+    """Calls and repeats name a function, bind by position and type (or a view of it), carry like types; no recursion."""
     for function in schedule.all_functions():
         for node in function.nodes:
             if isinstance(node, Step):
@@ -269,15 +269,17 @@ def _written_once(plan: Plan, types: dict[str, TensorType]) -> Iterator[str]:
 
 
 def _written_before_read(plan: Plan) -> Iterator[str]:
-    writes = _writes(plan)
+    writes = {
+        name: [(when, write.layout.shape, window(write.layout)) for when, write in made]
+        for name, made in _writes(plan).items()
+    }
     for index, cs in enumerate(plan.sets):
         for access in cs.reads:
             if access.name.startswith("in"):
                 continue
-            for when, write in writes.get(access.name, []):
-                apart = write.layout.shape == access.layout.shape and not overlap(
-                    window(write.layout), window(access.layout)
-                )
+            read = window(access.layout)
+            for when, shape, written in writes.get(access.name, []):
+                apart = shape == access.layout.shape and not overlap(written, read)
                 if when == index and not apart:
                     yield f"set {index} reads {access.name}, which it writes"
                 elif when > index and not apart:
@@ -297,7 +299,7 @@ def _resident(plan: Plan, operand_homes: Sequence[Layout | None]) -> Iterator[st
                 home = decided[operand]
                 there = home is not None and lies_in(access.layout, home)
             else:
-                earlier = [write.layout for when, write in writes.get(access.name, []) if when < index]
+                earlier = [write.layout for when, write in reversed(writes.get(access.name, [])) if when < index]
                 there = lies_in_any(access.layout, earlier)
             if not there:
                 yield f"set {index} calls {access.name} resident, but it lies elsewhere"

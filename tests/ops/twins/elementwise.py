@@ -37,27 +37,24 @@ def _iota(shape, axis, dtype, start, step):
     return numbers.reshape((-1,) + (1,) * (len(shape) - axis - 1)).expand(shape).to(DTYPES[dtype])
 
 
-TWINS = (
-    {name: lambda *x, _f=f: _f(*x) for name, f in (UNARY | BINARY).items()}
-    | {
-        "select": torch.where,
-        "cast": lambda x, dtype: x.to(DTYPES[dtype]),
-        "fill": lambda value, dtype, shape: torch.full(shape, value, dtype=DTYPES[dtype]),
-        "iota": _iota,
-        "clamp": lambda x, low, high: torch.clamp(x, low, high),
-        "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
-        "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
-        "softplus": lambda x, beta, threshold: F.softplus(x, beta, threshold),
-        "elu": lambda x, alpha: F.elu(x, alpha),
-        "celu": lambda x, alpha: F.celu(x, alpha),
-        "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
-        "hardshrink": lambda x, lambd: F.hardshrink(x, lambd),
-        "softshrink": lambda x, lambd: F.softshrink(x, lambd),
-        "threshold": lambda x, threshold, value: F.threshold(x, threshold, value),
-        "prelu": lambda x, w: torch.where(x > 0, x, w * x),
-        "logit": lambda x, eps: torch.logit(x, eps),
-        "lerp": torch.lerp,
-        "nan_to_num": lambda x, nan, posinf, neginf: torch.nan_to_num(x, nan, posinf, neginf),
-        "masked_fill": lambda x, mask, value: x.masked_fill(mask, value),
-    }
-)
+TWINS = {name: lambda *x, _f=f: _f(*x) for name, f in (UNARY | BINARY).items()} | {
+    "select": torch.where,
+    "cast": lambda x, dtype: x.to(DTYPES[dtype]),
+    "fill": lambda value, dtype, shape: torch.full(shape, value, dtype=DTYPES[dtype]),
+    "iota": _iota,
+    "clamp": lambda x, low, high: torch.clamp(x, low, high),
+    "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
+    "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
+    "softplus": lambda x, beta, threshold: F.softplus(x, beta, threshold),
+    "elu": lambda x, alpha: F.elu(x, alpha),
+    "celu": lambda x, alpha: F.celu(x, alpha),
+    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
+    "hardshrink": lambda x, lambd: F.hardshrink(x, lambd),
+    "softshrink": lambda x, lambd: F.softshrink(x, lambd),
+    "threshold": lambda x, threshold, value: F.threshold(x, threshold, value),
+    "prelu": lambda x, w: torch.where(x > 0, x, w * x),
+    "logit": lambda x, eps: torch.logit(x, eps),
+    "lerp": torch.lerp,
+    "nan_to_num": lambda x, nan, posinf, neginf: torch.nan_to_num(x, nan, posinf, neginf),
+    "masked_fill": lambda x, mask, value: x.masked_fill(mask, value),
+}

@@ -19,7 +19,7 @@ def scatter_add(base, indices, updates, axis):
 
 
 def scatter_elements(base, indices, updates, axis, reduction):
-    """With reduction ``none`` torch does not say which of several updates stays: the last one is written out by hand."""
+    """With reduction ``none`` torch does not say which of several updates stays: here the last does."""
     indices = indices.long()
     if reduction == "none":
         place = [p.reshape(-1) for p in torch.meshgrid(*(torch.arange(n) for n in indices.shape), indexing="ij")]

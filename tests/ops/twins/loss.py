@@ -6,14 +6,37 @@ import torch.nn.functional as F
 
 
 def nll_loss(logp, target, weight=None, *, reduction, ignore_index):
-    return F.nll_loss(logp, target.long(), weight, reduction=reduction, ignore_index=ignore_index)
+    """Torch gives class weights no gradient, so weights are applied outside of its loss."""
+    target = target.long()
+    losses = F.nll_loss(logp, target, reduction="none", ignore_index=ignore_index)
+    counted = (target != ignore_index).double()
+    share = counted if weight is None else counted * weight[target.where(target != ignore_index, 0)]
+    return reduced(losses * share, share, reduction)
+
+
+def reduced(losses, share, reduction):
+    return {"none": losses, "sum": losses.sum(), "mean": losses.sum() / share.sum()}[reduction]
 
 
 def cross_entropy(logits, target, weight=None, *, reduction, ignore_index, smoothing):
-    target = target if target.is_floating_point() else target.long()
-    return F.cross_entropy(
-        logits, target, weight, reduction=reduction, ignore_index=ignore_index, label_smoothing=smoothing
-    )
+    if target.is_floating_point():
+        return F.cross_entropy(logits, target, weight, reduction=reduction, label_smoothing=smoothing)
+    if weight is None:
+        return F.cross_entropy(
+            logits, target.long(), reduction=reduction, ignore_index=ignore_index, label_smoothing=smoothing
+        )
+    logp, counted = F.log_softmax(logits, 1), (target != ignore_index).double()
+    share = counted * weight[target.long().where(target != ignore_index, 0)]
+    per_class = weight.reshape(-1, *(1,) * (logits.ndim - 2))
+    spread = -(logp * per_class).sum(1) * counted * smoothing / logits.shape[1]
+    picked = F.nll_loss(logp, target.long(), reduction="none", ignore_index=ignore_index)
+    return reduced((1 - smoothing) * picked * share + spread, share, reduction)
+
+
+def kl_div(x, t, *, reduction, log_target):
+    if reduction == "mean":  # as torch does it, without its warning
+        return F.kl_div(x, t, reduction="none", log_target=log_target).mean()
+    return F.kl_div(x, t, reduction=reduction, log_target=log_target)
 
 
 def identity_loss(x, reduction):
@@ -29,6 +52,6 @@ TWINS = {
     "huber_loss": F.huber_loss,
     "bce_loss": F.binary_cross_entropy,
     "bce_with_logits": F.binary_cross_entropy_with_logits,
-    "kl_div": F.kl_div,
+    "kl_div": kl_div,
     "identity_loss": identity_loss,
 }

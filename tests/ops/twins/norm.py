@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
+
+
+def _moments(x, dims):
+    mean = x.mean(dims, keepdim=True)
+    return mean.squeeze(dims), ((x - mean) ** 2).mean(dims)
 
 
 def _layer(x, w=None, b=None, *, axes, eps):
     dims = tuple(range(x.ndim - axes, x.ndim))
-    variance, mean = torch.var_mean(x, dims, correction=0)
+    mean, variance = _moments(x, dims)
     return F.layer_norm(x, x.shape[-axes:], w, b, eps), mean, (variance + eps).rsqrt()
 
 
 def _batch(x, w=None, b=None, *, eps):
     dims = (0, *range(2, x.ndim))
-    variance, mean = torch.var_mean(x, dims, correction=0)
+    mean, variance = _moments(x, dims)
     return F.batch_norm(x, None, None, w, b, training=True, eps=eps), mean, variance
 
 
 def _group(x, w=None, b=None, *, groups, eps):
-    variance, mean = torch.var_mean(x.reshape(x.shape[0], groups, -1), 2, correction=0)
+    mean, variance = _moments(x.reshape(x.shape[0], groups, -1), (2,))
     return F.group_norm(x, groups, w, b, eps), mean, (variance + eps).rsqrt()
 
 
@@ -58,12 +62,19 @@ def _group_grad(dy, x, mean, rstd, w=None, *, groups):
     return _grad(dy, x, mean.reshape(stat), rstd.reshape(stat), w, view, tuple(range(2, len(view))), kept)
 
 
+def _inference(x, w, b, mean, variance, eps):
+    # torch's own has no gradient of the running statistics
+    per = (1, -1, *(1,) * (x.ndim - 2))
+    scale = (w * (variance + eps).rsqrt()).reshape(per)
+    return (x - mean.reshape(per)) * scale + b.reshape(per)
+
+
 TWINS = {
     "layer_norm": _layer,
     "layer_norm_grad": _layer_grad,
     "batch_norm": _batch,
     "batch_norm_grad": _batch_grad,
-    "batch_norm_inference": lambda x, w, b, mean, variance, eps: F.batch_norm(x, mean, variance, w, b, eps=eps),
+    "batch_norm_inference": _inference,
     "group_norm": _group,
     "group_norm_grad": _group_grad,
     "rms_norm": lambda x, w=None, *, axes, eps: F.rms_norm(x, x.shape[-axes:], w, eps),

@@ -41,7 +41,9 @@ def adam(param, grad, m, v, step, lr, beta1, beta2, eps, weight_decay, *, decoup
     return new, state["exp_avg"], state["exp_avg_sq"]
 
 
-def rmsprop(param, grad, square, buffer, mean, lr, alpha, eps, momentum, weight_decay, *, centered, use_momentum, **how):
+def rmsprop(
+    param, grad, square, buffer, mean, lr, alpha, eps, momentum, weight_decay, *, centered, use_momentum, **how
+):
     lr, alpha, eps, momentum, decay = (float(h) for h in (lr, alpha, eps, momentum, weight_decay))
     if how["tf_variant"]:
         g = grad + decay * param

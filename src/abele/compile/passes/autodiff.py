@@ -137,7 +137,10 @@ class _Differentiation:
         else:
             made = {v: op for op in forward_ops for v in op.results}
             read = [v for op in backward_ops for v in op.operands] + outputs
-            forward_needed = [v for v in dict.fromkeys(read) if v in made]
+            needed = [v for v in dict.fromkeys(read) if v in made]
+            # A constant is made again rather than kept.
+            backward_ops = [made[v] for v in needed if made[v].name == "fill"] + backward_ops
+            forward_needed = [v for v in needed if made[v].name != "fill"]
             forward_name = self.fresh(f"{name}.forward")
         read = dict.fromkeys([v for op in backward_ops for v in op.operands] + outputs)
         kept: list[tuple[str, int]] = [("input", i) for i, v in enumerate(callee.inputs) if v in read]

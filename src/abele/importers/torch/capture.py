@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import abele.importers.operations
 import abele.importers.torch.rules
 import abele.ops  # noqa: F401  (registers the operations that the rules emit)
 from abele.errors import InvalidOperand

@@ -69,7 +69,7 @@ def _detach(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     source = args[0]
     if not tracer.training:
         return func(*args, **kwargs)
-    result = twin(source)
+    result = tracer.plainly(twin, source)
     with tracer.located():
         tracer.places.add_view(result, source, lambda e, x: tracer.stop_gradient(x), lambda e, x, new: new)
     return result

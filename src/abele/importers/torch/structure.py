@@ -78,9 +78,7 @@ def _take_apart(data: Any, path: str, leaves: list[torch.Tensor]) -> Structure:
     if found is None:
         return Constant(data)
     keys, values, build = found
-    items = tuple(
-        _take_apart(v, f"{path}.{k}" if path else str(k), leaves) for k, v in zip(keys, values, strict=True)
-    )
+    items = tuple(_take_apart(v, f"{path}.{k}" if path else str(k), leaves) for k, v in zip(keys, values, strict=True))
     return Node(type(data), tuple(keys), items, build)
 
 

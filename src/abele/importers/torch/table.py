@@ -31,9 +31,9 @@ Read = Callable[["Emitter", Value], Value]
 Write = Callable[["Emitter", Value, Value], Value]
 
 RULES: dict[str, Rule] = {}
-VIEWS: dict[str, Callable[["torch.Tensor", tuple, dict], list[tuple[Read, Write]]]] = {}
+VIEWS: dict[str, Callable[[torch.Tensor, tuple, dict], list[tuple[Read, Write]]]] = {}
 RAW: dict[str, Rule] = {}
-FUNCTIONS: dict[Any, Callable[["Tracer", Any, tuple, dict], Any]] = {}
+FUNCTIONS: dict[Any, Callable[[Tracer, Any, tuple, dict], Any]] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

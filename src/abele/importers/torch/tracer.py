@@ -73,6 +73,7 @@ class Tracer(TorchDispatchMode):
         self.losses: list[Value] = []
         self.prologue: list[Operation] = []
         self._seed: Value | None = None
+        self._plain = False
         self._local: dict[int, torch.UntypedStorage] = {}
         self._lifted: dict[tuple, Value] = {}
         self._known: dict[tuple, Value] = {}
@@ -180,7 +181,7 @@ class Tracer(TorchDispatchMode):
     def bind(self, tensor: torch.Tensor, value: Value) -> torch.Tensor:
         """A new tensor that stands for ``value``: ``tensor``, unless it shares its storage with another."""
         if tensor.device.type != "meta" or self.places.knows(tensor):
-            tensor = twin(tensor)
+            tensor = self.plainly(twin, tensor)
         expected = machine_type(tensor)
         if value.type != expected:
             if value.shape != expected.shape:
@@ -193,7 +194,19 @@ class Tracer(TorchDispatchMode):
 
     def new(self, value: Value, dtype: torch.dtype) -> torch.Tensor:
         """A tensor with this torch type that stands for ``value``."""
-        return self.bind(torch.empty(value.shape, dtype=dtype, device="meta"), value)
+        return self.bind(self.plainly(torch.empty, value.shape, dtype=dtype, device="meta"), value)
+
+    def plainly(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call torch on meta tensors without translating the call."""
+        before, self._plain = self._plain, True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._plain = before
+
+    def described(self, func: Any, args: tuple, kwargs: dict | None = None) -> Any:
+        """What torch would give for these arguments, as meta tensors."""
+        return self.plainly(lambda: func(*metas(args), **metas(_on_meta(kwargs or {}))))
 
     # Gradients that stop
 
@@ -238,6 +251,8 @@ class Tracer(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if self._plain:
+            return func(*args, **kwargs)
         call = describe(func)
         tensors = tensors_in(args, kwargs)
         if any(t.is_complex() for t in tensors):

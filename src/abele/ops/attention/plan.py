@@ -1,7 +1,7 @@
 """How attention lies on the tiles: split over the leading dimensions (batch, heads) and the rows of the queries.
 
-A tile is sent the keys and values of its heads and keeps the scores of its rows to itself, in float. The gradients have no
-plan of their own: they are expanded to matrix products, which may split their sums.
+A tile is sent the keys and values of its heads and keeps the scores of its rows to itself, in float. The gradients
+have no plan of their own: they are expanded to matrix products, which may split their sums.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.machine.chip import Chip
 from abele.ops.layouts import own, split_dims
-from abele.ops.matmul.plan import METHODS, vertex_cycles
 from abele.ops.planning import Question, plan_for, read
+from abele.ops.products import product_cycles
 from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -58,12 +58,6 @@ def _attention(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[s
         scores = np.where(row >= np.arange(scores.shape[-1]), scores, -np.inf)
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return [e / e.sum(axis=-1, keepdims=True) @ v]
-
-
-def product_cycles(chip: Chip, groups, m, n, k, dtype: str) -> np.ndarray:
-    """Tile cycles of ``groups`` products of M × K by K × N with float partials, by the cheapest method of the chip."""
-    methods = METHODS[:4] if chip.amp_units(dtype, "f32") else METHODS[2:4]
-    return np.minimum.reduce([vertex_cycles(chip, method, groups, m, n, k, dtype, "f32") for method in methods])
 
 
 def _sizes(work: Work) -> tuple[np.ndarray, np.ndarray, int, int, int]:

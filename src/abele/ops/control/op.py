@@ -12,10 +12,15 @@ import numpy as np
 from abele.errors import Bug, InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, NotDifferentiable, Primitive, Sample, register
+from abele.ir.operation import REQUIRED, Arg, NotDifferentiable, Primitive, Sample, register
 from abele.ir.types import TensorType, f16, f32, i32
 from abele.ops.elementwise.op import dtype_attribute
-from abele.ops.rules import need_dtype, need_operands
+from abele.ops.rules import (
+    Attributes,
+    attributes_of,
+    need_dtype,
+    need_operands,
+)
 
 NO_FLOPS = lambda operands, results, attributes: 0  # noqa: E731
 
@@ -48,7 +53,7 @@ def _all_reduce_gradient(b: Builder, op: Operation, given: Sequence[Value | None
     """Every replica's operand reaches every replica's result, so that the gradients are reduced likewise."""
     (dy,) = given
     assert dy is not None
-    return (b.all_reduce(dy, reduction=op.attributes["reduction"]),)
+    return (b.all_reduce(dy, reduction=attributes_of(op)["reduction"]),)
 
 
 def _samples(attributes: Attributes):
@@ -97,7 +102,7 @@ def _no_host(name: str):
 
 def _infer_load(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     need_operands("host_load", operands, 0)
-    return (TensorType(tuple(attributes["shape"]), dtype_attribute("host_load", attributes)),)  # type: ignore[arg-type]
+    return (TensorType(tuple(attributes["shape"]), dtype_attribute("host_load", attributes)),)
 
 
 def _infer_store(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

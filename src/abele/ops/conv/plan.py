@@ -19,6 +19,7 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
+from abele.ops.conv.operand import Operand
 from abele.ops.conv.op import convolve, extents, padded, spread_gradient, weight_gradient
 from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
 from abele.ops.matmul.search import Dimension, Parts, score_of, search
@@ -28,48 +29,7 @@ from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
-Lengths = Mapping[str, Any]
-
 METHODS = ("amp", "amp_swapped", "hmac", "slic", "vmac")
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor of the map: sizes of its view, and for every dimension the axis (or none) and its span."""
-
-    sizes: tuple[int, ...]
-    axes: tuple[str | None, ...]
-    spans: tuple[Span, ...]
-
-    def layout(self, grid: Grid) -> Layout:
-        """Through ``grid``; an axis in one part touches the whole dimension, windows and all."""
-        spans = []
-        for name, span in zip(self.axes, self.spans, strict=True):
-            if name is None or (grid.axes[grid.axis(name)].parts == 1 and not span.exact):
-                spans.append(Span())
-            else:
-                spans.append(Span(grid.axis(name), span.stride, span.offset, span.extent, span.divide))
-        return Layout(grid, self.sizes, tuple(spans))
-
-    def elements(self, parts: Parts, lengths: Lengths) -> Any:
-        """Elements that a block of these lengths touches, at most."""
-        count: Any = 1
-        for size, name, span in zip(self.sizes, self.axes, self.spans, strict=True):
-            if name is None:
-                count = count * size
-                continue
-            touched = (span.stride * (lengths[name] - 1) + span.extent - 1) // span.divide + 1
-            count = count * np.where(parts[name] == 1, size, np.minimum(size, touched))
-        return count
-
-    def lies_once(self, parts: Parts, every: Sequence[str]) -> Any:
-        """True where each element belongs to exactly one block."""
-        once: Any = True
-        for name in every:
-            at = self.axes.index(name) if name in self.axes else None
-            if at is None or not self.spans[at].exact:
-                once = once & (parts[name] == 1)
-        return once
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +103,17 @@ class Map:
         return tuple(d.name for d in self.dimensions)
 
 
-def methods_of(chip: Chip, name: str, o: int, c: int, kernel: int, strides: Sequence[int], dtype: DType, partials: DType):
+def methods_of(chip: Chip, it: Map) -> tuple[str, ...]:
     """The vertices that can do a map with so many channels in a group."""
-    amp = ("amp",) if chip.amp_units(dtype, partials) else ()
-    if name == "conv_weight_grad":
+    sizes = {d.name: d.size for d in it.dimensions}
+    o, c, taps = sizes["o"], sizes["c"], math.prod(it.kernel)
+    amp = ("amp",) if chip.amp_units(it.dtype, it.partials) else ()
+    if it.name == "conv_weight_grad":
         return (*amp, "amp_swapped", "hmac") if amp else ("hmac",)
     found = (*amp, "hmac")
-    if o == c == 1 and kernel > 1:
+    if o == c == 1 and taps > 1:
         found += ("vmac",)
-    if o == c and o <= 4 and kernel > 1 and dtype is DType.F16 and max(strides) <= 2 and chip.slic_chains_f16:
+    if o == c and o <= 4 and taps > 1 and it.dtype is DType.F16 and max(it.strides) <= 2 and chip.slic_chains_f16:
         found += ("slic",)
     return found
 
@@ -160,25 +122,27 @@ def vertex_cycles(
     chip: Chip,
     name: str,
     method: str,
-    lengths: Lengths,
-    kernel: int,
-    stride: Sequence[int],
+    lengths: Mapping[str, Any],
+    kernel: Sequence[int],
+    strides: Sequence[int],
     dtype: str,
     partials: str,
     turned: Sequence[bool],
 ) -> Any:
-    """Tile cycles of one block of a map with ``kernel`` taps by ``method``.
+    """Tile cycles of one block of a map by ``method``.
 
-    The gradient of the input meets ``kernel / stride`` taps at each position. That of the weights is a product:
-    output channels by (input channels and taps), summed over batch and field.
+    The gradient of the input meets ``kernel / stride`` taps at a position, or none where the stride is longer. That of
+    the weights is a product: output channels by (input channels and taps), summed over batch and field. Few
+    input channels leave the matrix unit room for two or four rows of the kernel at once.
     """
     field_names = [key for key in lengths if key.startswith("f")]
     lengths = {key: np.maximum(value, 1) for key, value in lengths.items()}
     n, g, o, c = (lengths[key] for key in "ngoc")
     field = math.prod((lengths[key] for key in field_names), start=n)
+    taps = math.prod(kernel)
     types = {"dtype": dtype, "partials": partials}
     if name == "conv_weight_grad":
-        outs, positions = (c * kernel, o) if method == "amp_swapped" else (o, c * kernel)
+        outs, positions = (c * taps, o) if method == "amp_swapped" else (o, c * taps)
         vertex = "Hmac" if method == "hmac" else "Amp1x1"
         cycles = chip.estimate(vertex, field=positions, in_chans=field, out_chans=outs, groups=g, **types)
         for turn, rows in zip(turned, (o, c), strict=True):
@@ -187,28 +151,32 @@ def vertex_cycles(
         return cycles
     ins, outs = (o, c) if name == "conv_input_grad" else (c, o)
     if name == "conv_input_grad":
-        kernel = -(-kernel // math.prod(stride))
+        taps = math.prod(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+        field = n
+        for key, k, s in zip(field_names, kernel, strides, strict=True):
+            field = field * (-(-lengths[key] * k // s) if k < s else lengths[key])
     row = lengths[field_names[-1]]
-    if method == "amp" and kernel == 1:
+    if method == "amp" and taps == 1:
         cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **types)
     elif method == "amp":
-        cycles = chip.estimate(
-            "AmpNx1", field=field, in_chans=ins, out_chans=outs, kernel=kernel, groups=g, row=row, **types
-        )
+        few = len(kernel) > 1 and 2 * np.max(ins) <= chip.amp_in_group(dtype)
+        shape = {"field": field, "in_chans": ins, "out_chans": outs, "kernel": taps, "groups": g, "row": row}
+        heights = (1, 2, 4) if few and kernel[0] > 1 else (1,)
+        cycles = np.minimum.reduce([chip.estimate("AmpNx1", **shape, kernel_height=h, **types) for h in heights])
     elif method == "hmac":
-        cycles = chip.estimate("Hmac", field=field, in_chans=ins, out_chans=outs, kernel=kernel, groups=g, **types)
+        cycles = chip.estimate("Hmac", field=field, in_chans=ins, out_chans=outs, kernel=taps, groups=g, **types)
     elif method == "vmac":
         per = [
-            chip.estimate("Vmac", field=field, channels=g, kernel=kernel, channel_group=together, **types)
+            chip.estimate("Vmac", field=field, channels=g, kernel=taps, channel_group=together, **types)
             for together in (4, 8, 16)
         ]
         cycles = np.minimum.reduce(per)
     else:
         cycles = chip.estimate(
-            "Slic", field=field, row=row, kernel=kernel, channels=g * ins, partials=partials, stride=max(stride)
+            "Slic", field=field, row=row, kernel=taps, channels=g * ins, partials=partials, stride=max(strides)
         )
     if name == "conv_input_grad" and turned[1]:
-        cycles = cycles + chip.estimate("Transpose", rows=o, cols=c, dtype=dtype, blocks=g * kernel)
+        cycles = cycles + chip.estimate("Transpose", rows=o, cols=c, dtype=dtype, blocks=g * taps)
     return cycles
 
 
@@ -225,8 +193,6 @@ def _costs(question: Question, it: Map, methods: Sequence[str]):
     chip, turned = question.chip, _turned(question)
     free = tuple(home is None for home in question.homes)
     (result,) = question.results
-    taps, stride = math.prod(it.kernel), it.strides
-
     def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
         lengths = {d.name: np.maximum(d.length(parts[d.name]), 1) for d in it.dimensions}
         received: Any = np.zeros_like(lengths["n"])
@@ -236,7 +202,7 @@ def _costs(question: Question, it: Map, methods: Sequence[str]):
             here = operand.lies_once(parts, it.names) if may_lie and not stays else stays
             received = received + np.where(here, 0, size)
             for_good = for_good + np.where(here, size, 0)
-        sums = (lengths, taps, stride, str(it.dtype), str(it.partials), turned)
+        sums = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), turned)
         work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums) for method in methods])
         made = it.result.elements(parts, lengths)
         depth = math.prod(parts[name] for name in it.summed)
@@ -261,9 +227,7 @@ def _choose(question: Question, it: Map) -> tuple[Grid, str]:
     """The grid and the method with the least cycles that fit."""
     chip = question.chip
     sizes = {d.name: d.size for d in it.dimensions}
-    methods = methods_of(
-        chip, it.name, sizes["o"], sizes["c"], math.prod(it.kernel), it.strides, it.dtype, it.partials
-    )
+    methods = methods_of(chip, it)
     cost = _costs(question, it, methods)
     parts, score = search(it.dimensions, chip.tiles, cost)
     blocks = math.prod(parts.values())
@@ -279,7 +243,7 @@ def _choose(question: Question, it: Map) -> tuple[Grid, str]:
             if value < score:
                 grid, score = home.grid, value
     lengths = {a.name: a.classes()[0][0] for a in grid.axes}
-    rest = (lengths, math.prod(it.kernel), it.strides, str(it.dtype), str(it.partials), (False, False))
+    rest = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), (False, False))
     return grid, min(methods, key=lambda m: int(vertex_cycles(chip, it.name, m, *rest)))
 
 
@@ -357,9 +321,8 @@ def _cycles(name: str):
     def cycles(chip: Chip, work: Work) -> np.ndarray:
         a: Mapping[str, Any] = work.attributes
         dtype, partials, out = str(work.read_types[0].dtype), a["partials"], str(work.write_types[0].dtype)
-        taps = math.prod(a["kernel"])
         total = vertex_cycles(
-            chip, name, a["method"], work.lengths, taps, a["strides"], dtype, partials, a["turned"]
+            chip, name, a["method"], work.lengths, a["kernel"], a["strides"], dtype, partials, a["turned"]
         )
         if out != partials:
             total = total + chip.estimate(

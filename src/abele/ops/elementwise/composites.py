@@ -10,17 +10,20 @@ import numpy as np
 
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, Composite, Gradient, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Composite, Gradient, Sample, register
 from abele.ir.types import boolean, f16, f32
 from abele.ops.elementwise.op import pointwise_gradient
-from abele.ops.rules import in_float, like
+from abele.ops.rules import (
+    Attributes,
+    attributes_of,
+    in_float,
+    like,
+)
 
 Body = Callable[..., Value]
 
 
-def _samples(
-    settings: Sequence[Attributes], domain: tuple[float, float], arity: int
-) -> Callable[[], Iterable[Sample]]:
+def _samples(settings: Sequence[Attributes], domain: tuple[float, float], arity: int) -> Callable[[], Iterable[Sample]]:
     def samples() -> Iterable[Sample]:
         low, high = domain
         for shapes in (
@@ -83,9 +86,9 @@ def _above_or(b: Builder, x: Value, other: Value) -> Value:
 
 def _clamp(b: Builder, x: Value, a: Attributes) -> Value:
     if a["low"] is not None:
-        x = b.max(x, like(b, a["low"], x))  # type: ignore[arg-type]
+        x = b.max(x, like(b, a["low"], x))
     if a["high"] is not None:
-        x = b.min(x, like(b, a["high"], x))  # type: ignore[arg-type]
+        x = b.min(x, like(b, a["high"], x))
     return x
 
 
@@ -95,9 +98,9 @@ def _inside(least: str, most: str) -> Gradient:
     def gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
         (dy,), (x,) = given, op.operands
         assert dy is not None
-        for test, bound in ((least, op.attributes["low"]), (most, op.attributes["high"])):
+        for test, bound in ((least, attributes_of(op)["low"]), (most, attributes_of(op)["high"])):
             if bound is not None:
-                kept = b.emit(test, (x, like(b, bound, x)))[0]  # type: ignore[arg-type]
+                kept = b.emit(test, (x, like(b, bound, x)))[0]
                 dy = b.select(kept, dy, like(b, 0.0, dy))
         return (dy,)
 
@@ -130,7 +133,7 @@ def _log1p_exp(b: Builder, x: Value) -> Value:
 
 
 def _softplus(b: Builder, x: Value, a: Attributes) -> Value:
-    beta, threshold = float(a["beta"]), float(a["threshold"])  # type: ignore[arg-type]
+    beta, threshold = float(a["beta"]), float(a["threshold"])
     scaled = x if beta == 1.0 else b.mul(x, _n(b, x, beta))
     smooth = _log1p_exp(b, scaled)
     if beta != 1.0:
@@ -143,7 +146,7 @@ def _elu(b: Builder, x: Value, a: Attributes) -> Value:
 
 
 def _celu(b: Builder, x: Value, a: Attributes) -> Value:
-    alpha = float(a["alpha"])  # type: ignore[arg-type]
+    alpha = float(a["alpha"])
     return _above_or(b, x, b.mul(b.expm1(b.mul(_below(b, x), _n(b, x, 1.0 / alpha))), _n(b, x, alpha)))
 
 
@@ -178,7 +181,8 @@ _add("hardshrink", lambda b, x, a: b.select(b.le(b.abs(x), _n(b, x, a["lambd"]))
      exact=True)  # fmt: skip
 _add("softshrink", lambda b, x, a: b.sub(x, b.clamp(x, low=-a["lambd"], high=a["lambd"])), {"lambd": 0.5})
 _add("threshold", lambda b, x, a: b.select(b.gt(x, _n(b, x, a["threshold"])), x, _n(b, x, a["value"])),
-     {"threshold": REQUIRED, "value": REQUIRED}, settings=({"threshold": 0.25, "value": -1.5},), exact=True)  # fmt: skip
+     {"threshold": REQUIRED, "value": REQUIRED}, exact=True,
+     settings=({"threshold": 0.25, "value": -1.5},))  # fmt: skip
 _add("prelu", lambda b, x, w, a: _above_or(b, x, b.mul(x, w)), arity=2)
 
 
@@ -214,7 +218,7 @@ _add("atanh", _atanh, domain=(-0.9, 0.9),
 
 def _logit(b: Builder, x: Value, a: Attributes) -> Value:
     if a["eps"] is not None:
-        eps = float(a["eps"])  # type: ignore[arg-type]
+        eps = float(a["eps"])
         x = b.clamp(x, low=eps, high=1.0 - eps)
     return b.log(b.div(x, b.sub(_n(b, x, 1.0), x)))
 
@@ -238,7 +242,7 @@ _add("nan_to_num", _nan_to_num, {"nan": 0.0, "posinf": None, "neginf": None},
 
 def _masked_fill(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
     x, mask = operands
-    return (b.select(mask, like(b, a["value"], x), x),)  # type: ignore[arg-type]
+    return (b.select(mask, like(b, a["value"], x), x),)
 
 
 def _masked_fill_samples() -> Iterable[Sample]:
@@ -249,4 +253,3 @@ def _masked_fill_samples() -> Iterable[Sample]:
 
 
 register(Composite("masked_fill", {"value": REQUIRED}, _masked_fill, _masked_fill_samples))
-

@@ -1,7 +1,7 @@
 """The body of a ``map``: a chain of elementwise functions, its types and its value in NumPy.
 
-A body is a tuple of nodes ``(fn, dtype, args, params)``: the name of an elementwise primitive (or ``constant``, with its
-value as the only parameter), the dtype of the result, the nodes that it reads (0, 1 … an earlier node; -1, -2 …
+A body is a tuple of nodes ``(fn, dtype, args, params)``: the name of an elementwise primitive (or ``constant``, with
+its value as the only parameter), the dtype of the result, the nodes that it reads (0, 1 … an earlier node; -1, -2 …
 operand 0, 1 …), and the values of the primitive's attributes in declared order. The last node is the result. Every node
 is rounded to its dtype, as the same operations one by one would be.
 """
@@ -33,7 +33,9 @@ def body_types(body: Body, operands: Sequence[TensorType]) -> list[TensorType]:
     for number, (fn, dtype, args, params) in enumerate(body):
         for arg in args:
             if not -len(operands) <= arg < number:
-                raise InvalidOperand(f"Node {number} of a map reads {arg}, which is neither an earlier node nor an operand")
+                raise InvalidOperand(
+                    f"Node {number} of a map reads {arg}, which is neither an earlier node nor an operand"
+                )
         if fn == "constant":
             found = TensorType((), DType(dtype))
         elif fn not in OPERATIONS or not isinstance(OPERATIONS[fn], Primitive):

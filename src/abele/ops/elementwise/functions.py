@@ -16,7 +16,9 @@ from abele.ir.builder import Builder
 from abele.ir.graph import Value
 from abele.ir.operation import NotDifferentiable
 from abele.ir.types import DType
-from abele.ops.rules import like
+from abele.ops.rules import (
+    like,
+)
 
 Derive = Callable[[Builder, Value, Sequence[Value], Value], Sequence[Value | None]]
 """``derive(builder, dy, operands, y)``: gradients of the operands, broadcast as the result is."""
@@ -36,7 +38,8 @@ class Function:
         compute: in NumPy, on float64 or on integers and bool as they are.
         gradient: see ``Derive``, or why there is none.
         flops: for one element; transcendental functions count as one.
-        kinds: dtypes it takes: ``float``, ``number`` (float and integers), ``bits`` (integers and bool), ``bool``.
+        kinds: dtypes it takes: ``float``, ``number`` (float and integers), ``integer``, ``bits`` (integers and bool),
+            ``bool``, ``any``.
         truth: True when the result is bool.
         domain: low and high of the samples' values, for each operand.
         once: the gradient rounds once as it is written, so that half needs no detour through float.
@@ -62,6 +65,7 @@ def allowed(kinds: str) -> Callable[[DType], bool]:
         "number": lambda d: d is not DType.BOOL,
         "any": lambda d: True,
         "bits": lambda d: not d.is_float,
+        "integer": lambda d: d.is_integer,
         "bool": lambda d: d is DType.BOOL,
     }[kinds]
 
@@ -71,6 +75,7 @@ WORDS = {
     "number": "a number",
     "any": "of any dtype",
     "bits": "an integer or bool",
+    "integer": "an integer",
     "bool": "bool",
 }
 
@@ -172,9 +177,7 @@ UNARY: tuple[Function, ...] = (
     Function("exp2", 1, np.exp2, _one(lambda b, dy, x, y: _scaled(math.log(2))(b, b.mul(dy, y))), domain=_ONE),
     Function("expm1", 1, np.expm1, _one(lambda b, dy, x, y: b.mul(dy, _one_plus(b, y))), domain=_ONE),
     Function("log", 1, np.log, _one(lambda b, dy, x, y: b.div(dy, x)), domain=_POSITIVE, once=True),
-    Function(
-        "log2", 1, np.log2, _one(lambda b, dy, x, y: b.div(_scaled(1 / math.log(2))(b, dy), x)), domain=_POSITIVE
-    ),
+    Function("log2", 1, np.log2, _one(lambda b, dy, x, y: b.div(_scaled(1 / math.log(2))(b, dy), x)), domain=_POSITIVE),
     Function(
         "log10", 1, np.log10, _one(lambda b, dy, x, y: b.div(_scaled(1 / math.log(10))(b, dy), x)), domain=_POSITIVE
     ),
@@ -182,9 +185,7 @@ UNARY: tuple[Function, ...] = (
     Function(
         "tanh", 1, np.tanh, _one(lambda b, dy, x, y: b.mul(dy, _one_minus(b, _square(b, y)))), domain=((-2.0, 2.0),)
     ),
-    Function(
-        "sigmoid", 1, _sigmoid, _one(lambda b, dy, x, y: b.mul(dy, b.mul(y, _one_minus(b, y)))), domain=_ONE
-    ),
+    Function("sigmoid", 1, _sigmoid, _one(lambda b, dy, x, y: b.mul(dy, b.mul(y, _one_minus(b, y)))), domain=_ONE),
     Function("erf", 1, _erf, _one(lambda b, dy, x, y: b.mul(dy, _gaussian(b, x))), domain=_ONE),
     Function("sqrt", 1, np.sqrt, _one(lambda b, dy, x, y: b.div(_scaled(0.5)(b, dy), y)), domain=_POSITIVE),
     Function(
@@ -210,9 +211,7 @@ UNARY: tuple[Function, ...] = (
     Function("trunc", 1, np.trunc, STEP, domain=_ONE),
     Function("sin", 1, np.sin, _one(lambda b, dy, x, y: b.mul(dy, b.cos(x)))),
     Function("cos", 1, np.cos, _one(lambda b, dy, x, y: b.neg(b.mul(dy, b.sin(x))))),
-    Function(
-        "tan", 1, np.tan, _one(lambda b, dy, x, y: b.mul(dy, _one_plus(b, _square(b, y)))), domain=((-1.2, 1.2),)
-    ),
+    Function("tan", 1, np.tan, _one(lambda b, dy, x, y: b.mul(dy, _one_plus(b, _square(b, y)))), domain=((-1.2, 1.2),)),
     Function(
         "asin",
         1,
@@ -330,8 +329,12 @@ BINARY: tuple[Function, ...] = (
     Function("bit_and", 2, np.bitwise_and, BITS, 0, "bits", vertex="bitwise_and"),
     Function("bit_or", 2, np.bitwise_or, BITS, 0, "bits", vertex="bitwise_or"),
     Function("bit_xor", 2, np.bitwise_xor, BITS, 0, "bits", vertex="bitwise_xor"),
-    Function("shl", 2, _shift(np.left_shift), BITS, 0, "bits", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_left"),
-    Function("shr", 2, _shift(np.right_shift), BITS, 0, "bits", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_right"),
+    Function(
+        "shl", 2, _shift(np.left_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_left"
+    ),
+    Function(
+        "shr", 2, _shift(np.right_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_right"
+    ),
 )
 
 FUNCTIONS: dict[str, Function] = {f.name: f for f in (*UNARY, *BINARY)}

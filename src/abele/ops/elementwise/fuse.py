@@ -12,7 +12,6 @@ from abele.ir.interpret import evaluate_operation
 from abele.ir.operation import (
     REQUIRED,
     Arg,
-    Attributes,
     NotDifferentiable,
     Primitive,
     Sample,
@@ -31,7 +30,10 @@ from abele.ops.elementwise.expression import (
     operand_dtype,
     rounded,
 )
-from abele.ops.rules import broadcast
+from abele.ops.rules import (
+    Attributes,
+    broadcast,
+)
 
 FUSED_LATE = NotDifferentiable("the compiler makes it after differentiation")
 
@@ -105,8 +107,8 @@ def root_of(attributes: Attributes) -> tuple[str, dict, int]:
     pairs = attributes["root_attributes"]
     assert isinstance(pairs, tuple)
     name = str(attributes["root"])
-    given = {str(key): value for key, value in pairs}  # type: ignore[misc]
-    return name, complete_attributes(name, given), int(attributes["root_operands"])  # type: ignore[arg-type]
+    given = {str(key): value for key, value in pairs}
+    return name, complete_attributes(name, given), int(attributes["root_operands"])
 
 
 def root_types(operands: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -166,7 +168,13 @@ def _fused_samples() -> Iterable[Sample]:
             tuple(Arg(t) for t in operands),
             {"root": "matmul", "root_attributes": product, "root_operands": 2, "body": body},
         )
-    image = (("strides", (1, 1)), ("padding", ((1, 1), (1, 1))), ("dilation", (1, 1)), ("groups", 1), ("partials", "f32"))
+    image = (
+        ("strides", (1, 1)),
+        ("padding", ((1, 1), (1, 1))),
+        ("dilation", (1, 1)),
+        ("groups", 1),
+        ("partials", "f32"),
+    )
     yield Sample(
         (Arg(f32(2, 3, 6, 5)), Arg(f32(4, 3, 3, 3)), Arg(f32(4, 1, 1))),
         {"root": "conv", "root_attributes": image, "root_operands": 2, "body": _BIAS_RELU},

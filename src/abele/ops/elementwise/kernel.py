@@ -13,7 +13,7 @@ from abele.ops.elementwise.expression import Body
 from abele.ops.kernels import HostPlan, Request, Spec, in_order, ins, kernel_for, outs
 
 _NAMES = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
-_BITS_ALIKE = frozenset("add sub mul bit_and bit_or bit_xor bit_not shl eq ne select".split())
+_BITS_ALIKE = frozenset(["add", "sub", "mul", "bit_and", "bit_or", "bit_xor", "bit_not", "shl", "eq", "ne", "select"])
 """Functions that are the same on unsigned and signed words."""
 _WORDS = ("i32", "u32")
 _FLOAT = ("f32", "f16")
@@ -98,9 +98,7 @@ def _plan(request: Request, exprs: Sequence[Expr], nodes: Sequence[int]) -> Host
         return None
     shape = request.results[0].shape
     operands = [host_operand(s, shape) for s in request.operands]
-    outputs = [
-        Output(n, str(host_name(s.dtype)), s.strides) for n, s in zip(nodes, request.results, strict=True)
-    ]
+    outputs = [Output(n, str(host_name(s.dtype)), s.strides) for n, s in zip(nodes, request.results, strict=True)]
     pointers = (*ins(len(operands)), *outs(len(outputs)))
     return in_order(map_kernel(shape, operands, exprs, outputs), pointers)
 
@@ -190,5 +188,3 @@ def expanded_map(request: Request) -> HostPlan | None:
 
 def _expansion(name: str, attributes: Mapping[str, Any], operands: Sequence[Spec]) -> Graph:
     return expansion(name, [s.type for s in operands], attributes)
-
-

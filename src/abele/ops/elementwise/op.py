@@ -1,4 +1,4 @@
-"""Elementwise primitives: the tables of functions, ``select``, ``cast``, ``fill`` and ``iota``; NumPy broadcasting everywhere.
+"""Elementwise primitives: the tables of functions, ``select``, ``cast``, ``fill`` and ``iota``; all broadcast as NumPy.
 
 Operands of one operation have one dtype, which is the result's too; comparisons and tests give bool.
 """
@@ -15,7 +15,6 @@ from abele.ir.graph import Operation, Value
 from abele.ir.operation import (
     REQUIRED,
     Arg,
-    Attributes,
     Gradient,
     NotDifferentiable,
     Primitive,
@@ -25,6 +24,7 @@ from abele.ir.operation import (
 from abele.ir.types import DType, TensorType, boolean, f16, f32, i32
 from abele.ops.elementwise.functions import BINARY, UNARY, WORDS, Derive, Function, allowed
 from abele.ops.rules import (
+    Attributes,
     back,
     broadcast,
     like,
@@ -223,7 +223,7 @@ def _made(name: str, operands: Sequence[TensorType], attributes: Attributes) -> 
     shape = attributes["shape"]
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise InvalidOperand(f"{name} has shape {shape!r}; it must be a list of sizes")
-    return TensorType(shape, dtype_attribute(name, attributes))  # type: ignore[arg-type]
+    return TensorType(shape, dtype_attribute(name, attributes))
 
 
 def _infer_iota(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -234,11 +234,11 @@ def _infer_iota(operands: Sequence[TensorType], attributes: Attributes) -> Seque
 
 def count(length: int, first: int, attributes: Attributes) -> np.ndarray:
     """``length`` numbers of an iota, from its index ``first``."""
-    return attributes["start"] + attributes["step"] * np.arange(first, first + length)  # type: ignore[operator]
+    return attributes["start"] + attributes["step"] * np.arange(first, first + length)
 
 
 def _iota(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
-    shape, axis = results[0].shape, int(attributes["axis"])  # type: ignore[arg-type]
+    shape, axis = results[0].shape, int(attributes["axis"])
     numbers = count(shape[axis], 0, attributes)
     return (np.broadcast_to(numbers.reshape((-1,) + (1,) * (len(shape) - axis - 1)), shape),)
 
@@ -285,5 +285,3 @@ register(
         ],
     )
 )
-
-

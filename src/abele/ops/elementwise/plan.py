@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
 from abele.ir.operation import Primitive, lookup
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
@@ -17,6 +16,7 @@ from abele.ops.elementwise.fuse import body_of, root_of, root_types
 from abele.ops.elementwise.op import convert, count
 from abele.ops.layouts import align, even, flat, pointwise, read_like
 from abele.ops.planning import Question, make_plan, plan_for
+from abele.ops.rules import Attributes
 from abele.ops.vertices import like, region_shape
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -32,7 +32,7 @@ def estimated_name(fn: str) -> str:
     return name
 
 
-def pointwise_set(question: Question, vertex: str, attributes: Mapping[str, Attribute]) -> Plan:
+def pointwise_set(question: Question, vertex: str, attributes: Attributes) -> Plan:
     """One compute set that computes the first result from operands that broadcast to it."""
     result = question.results[0]
     layout = pointwise(question, result)
@@ -48,7 +48,7 @@ def pointwise_set(question: Question, vertex: str, attributes: Mapping[str, Attr
 # One function
 
 
-def _apply(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _apply(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     shape = region_shape(block.writes[0])
     name = str(attributes["operation"])
     primitive = lookup(name)
@@ -74,7 +74,9 @@ def _broadcast(work: Work, own: TensorType) -> dict:
 def _apply_cycles(chip: Chip, work: Work) -> np.ndarray:
     name = estimated_name(str(work.attributes["operation"]))
     dtype = str(work.read_types[0].dtype)
-    return chip.estimate("Elementwise", n=work.writes[0], ops=name, dtype=dtype, **_broadcast(work, work.write_types[0]))
+    return chip.estimate(
+        "Elementwise", n=work.writes[0], ops=name, dtype=dtype, **_broadcast(work, work.write_types[0])
+    )
 
 
 register_vertex(VertexKind("Elementwise", _apply, _apply_cycles, ("Elementwise",)))
@@ -89,7 +91,7 @@ def plan_function(question: Question) -> Plan:
 # Chains
 
 
-def _map(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _map(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     shape = region_shape(block.writes[0])
     done = evaluate_body(body_of(attributes), [like(p, shape) for p in pieces])
     return [np.broadcast_to(done, shape)]
@@ -173,7 +175,7 @@ def _renamed(s: ComputeSet, old: str, new: str) -> ComputeSet:
 # select and cast
 
 
-def _select(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _select(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     shape = region_shape(block.writes[0])
     return [np.where(*(like(p, shape) for p in pieces))]
 
@@ -191,7 +193,7 @@ def plan_select(question: Question) -> Plan:
     return pointwise_set(question, "Select", {})
 
 
-def _cast(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _cast(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     return [convert(like(pieces[0], region_shape(block.writes[0])), DType(str(attributes["dtype"])))]
 
 
@@ -212,7 +214,7 @@ def plan_cast(question: Question) -> Plan:
 # fill and iota
 
 
-def _fill(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _fill(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     return [np.full(region_shape(block.writes[0]), attributes["value"])]
 
 
@@ -231,9 +233,9 @@ def plan_fill(question: Question) -> Plan:
     return Plan((ComputeSet("Fill", layout.grid, (), (Access("out0", layout),), attributes),), (), (layout,))
 
 
-def _iota(block: Block, pieces: Pieces, attributes: Mapping[str, Attribute]) -> Pieces:
+def _iota(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     region = block.writes[0]
-    shape, axis = region_shape(region), int(attributes["axis"])  # type: ignore[arg-type]
+    shape, axis = region_shape(region), int(attributes["axis"])
     numbers = count(shape[axis], region[axis].start, attributes)
     return [np.broadcast_to(numbers.reshape((-1,) + (1,) * (len(shape) - axis - 1)), shape)]
 
@@ -251,5 +253,3 @@ def plan_iota(question: Question) -> Plan:
     layout = even(question.results[0], question.chip, question.first)
     attributes = {key: question.attribute(key) for key in ("axis", "start", "step")}
     return Plan((ComputeSet("Iota", layout.grid, (), (Access("out0", layout),), attributes),), (), (layout,))
-
-

@@ -314,9 +314,13 @@ def _scatter_elements_gradient(b: Builder, op: Operation, d: Sequence[Value | No
     if reduction == "add":
         return [dy, None, gathered(dy)]
     if reduction == "none":
-        # As in torch, the gradient of updates takes every index as the only one of its kind.
+        # Of several updates to one element the last is kept, and it alone has a gradient.
         kept = b.scatter_elements(dy, indices, zeros(b, updates.type), axis=axis, reduction="none")
-        return [kept, None, gathered(dy)]
+        turn = b.iota(shape=indices.shape, axis=axis, dtype="i32")
+        base_turn = b.constant(-1, DType.I32, base.shape)
+        last = b.scatter_elements(base_turn, indices, turn, axis=axis, reduction="none")
+        alone = b.select(b.eq(gathered(last), turn), gathered(dy), b.constant(0.0, dy.dtype))
+        return [kept, None, alone]
     if reduction == "mul":
         # The product of the others: the product of all that are not zero, over this one; with one zero among them
         # only that one has a gradient, with two none has. Divisions by zero never happen.
@@ -325,7 +329,7 @@ def _scatter_elements_gradient(b: Builder, op: Operation, d: Sequence[Value | No
         one, none = b.constant(1.0, updates.dtype), b.constant(0.0, updates.dtype)
         safe = b.select(zero, one, updates)
         product = gathered(b.scatter_elements(base, indices, safe, axis=axis, reduction="mul"))
-        zeros = gathered(scattered(0.0, b.cast(zero, dtype=str(updates.dtype)), "add"))
+        naught = gathered(scattered(0.0, b.cast(zero, dtype=str(updates.dtype)), "add"))
         others = b.sub(naught, b.cast(zero, dtype=str(updates.dtype)))
         alone = b.select(b.eq(others, none), b.div(product, safe), none)
         return [dbase, None, b.mul(gathered(dy), alone)]

@@ -1,9 +1,9 @@
 """How indexing lies on the tiles.
 
-The exchange is fixed before a program runs, so a tile cannot ask for the rows that its indices name: it must hold all rows
-that they may name. Columns are therefore split first: a tile holds every row of its columns and needs
-nothing else. Tiles that are left over split the indices (a short table is then sent to all of them) or the rows (a long
-table stays where it lies; each tile gives the rows it has and zeros, and the pieces are summed).
+The exchange is fixed before a program runs, so a tile cannot ask for the rows that its indices name: it must hold all
+rows that they may name. Columns are therefore split first: a tile holds every row of its columns and needs nothing
+else. Tiles that are left over split the indices (a short table is then sent to all of them) or the rows (a long table
+stays where it lies; each tile gives the rows it has and zeros, and the pieces are summed).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ Fields = Mapping[str, Attribute]
 
 def _columns(question: Question, outer: int, inner: int, dtype: DType) -> tuple[Axis, Axis, int]:
     """Axes that split the columns as far as the tiles go, and how many tiles there are for each block of them."""
-    grid = split_dims((outer, inner), question.chip.tiles, (1, grain_of(dtype, question.chip)), names=("outer", "inner"))
+    grid = split_dims(
+        (outer, inner), question.chip.tiles, (1, grain_of(dtype, question.chip)), names=("outer", "inner")
+    )
     return *grid.axes, question.chip.tiles // grid.blocks
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.layouts import flat, fullest
 from abele.ops.planning import Question
+from abele.ops.vertices import region_shape
 from abele.schedule.layout import Layout, Span
 from abele.schedule.records import Access, ComputeSet
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -24,7 +24,7 @@ def partials_type(dtype: DType, partials: object) -> DType:
 
 
 def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
-    return [pieces[0].sum(axis=0)]
+    return [pieces[0].sum(axis=0).reshape(region_shape(block.writes[0]))]
 
 
 def _cycles(chip: Chip, work: Work) -> np.ndarray:
@@ -66,8 +66,3 @@ def reduce_costs(chip: Chip, result: TensorType, depth: np.ndarray, partials: DT
         "ReducePartials", outputs=np.full_like(depth, outputs), depth=depth, dtype=str(partials), out=str(result.dtype)
     )
     return np.where(depth > 1, set_cycles(chip) + adding + exchange_cycles(chip, received), 0), received
-
-
-def size_of(lengths: Sequence[np.ndarray]) -> np.ndarray:
-    """Product of part lengths."""
-    return math.prod(lengths)  # type: ignore[arg-type]

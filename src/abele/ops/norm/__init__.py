@@ -1,5 +1,5 @@
 """Normalisation."""
 
-from abele.ops.norm import op
+from abele.ops.norm import op, plan
 
-__all__ = ["op"]
+__all__ = ["op", "plan"]

@@ -1,5 +1,5 @@
 """Pooling."""
 
-from abele.ops.pooling import op
+from abele.ops.pooling import op, plan
 
-__all__ = ["op"]
+__all__ = ["op", "plan"]

@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, Composite, Gradient, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Composite, Gradient, Sample, register
 from abele.ir.types import f16, f32
 from abele.ops.reduce.op import axes_of, spread_back
-from abele.ops.rules import back, in_float, like, need_dtype, to_float
+from abele.ops.rules import (
+    Attributes,
+    attributes_of,
+    back,
+    in_float,
+    like,
+    need_dtype,
+    to_float,
+)
 
 Derive = Callable[[Builder, Operation, Value, Value, Value], Value]
 """``derive(builder, op, dy, x, y)``: the operand's gradient in float; ``dy`` and ``y`` broadcast against ``x``."""
@@ -65,13 +73,13 @@ def _variance(b: Builder, x: Value, a: Attributes) -> Value:
     axes = _checked("variance", x, a)
     away = b.sub(x, b.mean(x, axes=axes, keep=True))
     total = b.reduce_sum(b.mul(away, away), axes=axes, keep=a["keep"])
-    return b.mul(total, like(b, _over(_count(x, axes) - float(a["correction"])), total))  # type: ignore[arg-type]
+    return b.mul(total, like(b, _over(_count(x, axes) - float(a["correction"])), total))
 
 
 def _variance_gradient(b: Builder, op: Operation, dy: Value, x: Value, y: Value) -> Value:
-    axes, correction = op.attributes["axes"], float(op.attributes["correction"])  # type: ignore[arg-type]
+    axes, correction = attributes_of(op)["axes"], float(attributes_of(op)["correction"])
     away = b.sub(x, b.mean(x, axes=axes, keep=True))
-    return b.mul(away, b.mul(dy, like(b, 2.0 * _over(_count(x, axes) - correction), dy)))  # type: ignore[arg-type]
+    return b.mul(away, b.mul(dy, like(b, 2.0 * _over(_count(x, axes) - correction), dy)))
 
 
 def _logsumexp(b: Builder, x: Value, a: Attributes) -> Value:
@@ -83,7 +91,7 @@ def _logsumexp(b: Builder, x: Value, a: Attributes) -> Value:
 
 
 def _norm(b: Builder, x: Value, a: Attributes) -> Value:
-    axes, order = _checked("norm", x, a), float(a["order"])  # type: ignore[arg-type]
+    axes, order = _checked("norm", x, a), float(a["order"])
     options = {"axes": axes, "keep": a["keep"]}
     if order == math.inf:
         return b.reduce_max(b.abs(x), **options)
@@ -101,13 +109,13 @@ def _norm(b: Builder, x: Value, a: Attributes) -> Value:
 
 def _norm_gradient(b: Builder, op: Operation, dy: Value, x: Value, y: Value) -> Value:
     """sign(x) |x|^(p-1) / y^(p-1); 0 where the norm is 0. The infinite norms share it among their elements."""
-    order = float(op.attributes["order"])  # type: ignore[arg-type]
+    order = float(attributes_of(op)["order"])
     none, one = like(b, 0.0, dy), like(b, 1.0, dy)
     if order == 0:
         return b.mul(x, none)
     if math.isinf(order):
         taken = b.eq(b.abs(x), y)
-        shares = b.reduce_sum(b.cast(taken, dtype="f32"), axes=op.attributes["axes"], keep=True)
+        shares = b.reduce_sum(b.cast(taken, dtype="f32"), axes=attributes_of(op)["axes"], keep=True)
         return b.select(taken, b.mul(b.sign(x), b.div(dy, shares)), none)
     if order == 1:
         return b.mul(b.sign(x), dy)
@@ -155,4 +163,3 @@ register(
         _gradient(_norm_gradient),
     )
 )
-

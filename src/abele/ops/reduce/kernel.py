@@ -30,7 +30,5 @@ def _reduce(request: Request) -> HostPlan | None:
     fn = _ARGS.get(request.operation, request.operation)
     # Half is summed in float and rounded once.
     exprs = [Expr(fn, (0,), "i32" if by_position else "f32" if dtype == "f16" else dtype)]
-    kernels = reduce_kernels(
-        x.shape, axes, [host_operand(x, x.shape)], exprs, [Output(1, result, tuple(strides))]
-    )
+    kernels = reduce_kernels(x.shape, axes, [host_operand(x, x.shape)], exprs, [Output(1, result, tuple(strides))])
     return in_order(kernels, (*ins(1), *outs(1)))

@@ -1,6 +1,6 @@
 """Reductions over chosen axes, arg-reductions and running sums.
 
-``axes`` is a sorted tuple; with ``keep`` the reduced dimensions stay as size 1. Half is summed in float and rounded once.
+``axes`` is a sorted tuple; with ``keep`` the reduced dimensions stay as size 1. Half is summed in float, rounded once.
 """
 
 from __future__ import annotations
@@ -14,15 +14,24 @@ import numpy as np
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, Gradient, NotDifferentiable, Primitive, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Gradient, NotDifferentiable, Primitive, Sample, register
 from abele.ir.types import DType, TensorType, f16, f32, i32
-from abele.ops.rules import back, like, need_axis, need_dtype, need_operands, to_float
+from abele.ops.rules import (
+    Attributes,
+    attributes_of,
+    back,
+    like,
+    need_axis,
+    need_dtype,
+    need_operands,
+    to_float,
+)
 
 
 def axes_of(name: str, attributes: Attributes, rank: int) -> tuple[int, ...]:
     """The attribute ``axes``, checked: sorted, distinct dimensions of the operand."""
     axes = attributes["axes"]
-    if not isinstance(axes, tuple) or list(axes) != sorted(set(axes)):  # type: ignore[type-var]
+    if not isinstance(axes, tuple) or list(axes) != sorted(set(axes)):
         raise InvalidOperand(f"{name} has axes {axes!r}; they must be a sorted list without repeats")
     return tuple(need_axis(name, axis, rank) for axis in axes)
 
@@ -36,8 +45,8 @@ def reduced(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
 
 def kept_shape(op: Operation) -> tuple[int, ...]:
     """The result's shape with the reduced dimensions as 1."""
-    axes = op.attributes["axes"] if "axes" in op.attributes else (op.attributes["axis"],)
-    return reduced(op.operands[0].shape, axes, True)  # type: ignore[arg-type]
+    axes = attributes_of(op)["axes"] if "axes" in attributes_of(op) else (attributes_of(op)["axis"],)
+    return reduced(op.operands[0].shape, axes, True)
 
 
 def spread_back(b: Builder, value: Value, op: Operation) -> Value:
@@ -78,7 +87,7 @@ def _extreme_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     assert dy is not None
     taken = b.eq(x, spread_back(b, op.result, op))
     ones = b.cast(taken, dtype="f32")
-    shares = b.reduce_sum(ones, axes=op.attributes["axes"], keep=True)
+    shares = b.reduce_sum(ones, axes=attributes_of(op)["axes"], keep=True)
     each = b.div(to_float(b, spread_back(b, dy, op)), shares)
     return (back(b, b.select(taken, each, like(b, 0.0, each)), x.dtype),)
 
@@ -87,7 +96,7 @@ def _product_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     """The product of the other elements: by division where nothing is 0, else only the one 0 has any."""
     (dy,), (x,) = given, op.operands
     assert dy is not None
-    wide, axes = to_float(b, x), op.attributes["axes"]
+    wide, axes = to_float(b, x), attributes_of(op)["axes"]
     none, one = like(b, 0.0, wide), like(b, 1.0, wide)
     zero = b.eq(wide, none)
     zeros = b.reduce_sum(b.cast(zero, dtype="f32"), axes=axes, keep=True)
@@ -177,7 +186,7 @@ def _make(r: Reduction) -> Primitive:
         return (x.with_shape(reduced(x.shape, axes_of(r.name, attributes, x.rank), bool(attributes["keep"]))),)
 
     def reference(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
-        return (r.compute(operands[0], attributes["axes"], bool(attributes["keep"])),)  # type: ignore[arg-type]
+        return (r.compute(operands[0], attributes["axes"], bool(attributes["keep"])),)
 
     def flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
         return max(0, operands[0].size - results[0].size) if operands[0].dtype.is_float else 0
@@ -239,7 +248,7 @@ def _infer_cumsum(operands: Sequence[TensorType], attributes: Attributes) -> Seq
 
 
 def _cumsum_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
-    (dy,), axis = given, op.attributes["axis"]
+    (dy,), axis = given, attributes_of(op)["axis"]
     assert dy is not None
     return (b.flip(b.cumsum(b.flip(dy, axes=(axis,)), axis=axis), axes=(axis,)),)
 
@@ -256,7 +265,7 @@ register(
         "cumsum",
         {"axis": REQUIRED},
         _infer_cumsum,
-        lambda operands, a, results: (np.cumsum(operands[0], axis=a["axis"], dtype=operands[0].dtype),),  # type: ignore
+        lambda operands, a, results: (np.cumsum(operands[0], axis=a["axis"], dtype=operands[0].dtype),),
         _cumsum_gradient,
         lambda operands, results, attributes: operands[0].size if operands[0].dtype.is_float else 0,
         _cumsum_samples,

@@ -8,24 +8,23 @@ kept dimensions, and the reduced ones only when the kept ones are too few.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from abele.ir.graph import Attribute
 from abele.ir.operation import Primitive, lookup
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.ops.layouts import LEAST_GAIN, covers, even, fullest, least_of, own, part_index, read_like, split_dims, view
+from abele.ops.layouts import LEAST_GAIN, covers, even, fullest, least_of, own, read_like, split_dims, view
 from abele.ops.planning import Question, plan_for
+from abele.ops.rules import Attributes
 from abele.ops.vertices import region_shape
 from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 Pieces = Sequence[np.ndarray]
-Attributes = Mapping[str, Attribute]
 
 FEW = 64
 """Partials that one tile reduces alone; more are reduced in one more stage when tiles are idle."""
@@ -49,7 +48,7 @@ def stage(read: Layout, axes: Sequence[int]) -> Stage:
     for d in axes:
         axis = None if covers(read, d) else read.spans[d].axis
         shape[d] = 1 if axis is None else read.grid.axes[axis].parts
-        spans[d] = Span() if axis is None else part_index(read.grid, axis)
+        spans[d] = Span() if axis is None else Span.part_of(axis, read.grid.axes[axis])
     return Stage(read, Layout(read.grid, tuple(shape), tuple(spans)))
 
 
@@ -110,7 +109,7 @@ def depth_of(work: Work) -> np.ndarray:
 def _reduce_cycles(chip: Chip, work: Work) -> np.ndarray:
     axes, rank = work.attributes["axes"], work.attributes["rank"]
     assert isinstance(axes, tuple)
-    inner = bool(axes) and axes[-1] == rank - 1  # type: ignore[operator]
+    inner = bool(axes) and axes[-1] == rank - 1
     if not axes:
         return chip.estimate("Copy", bytes=work.writes[0] * work.write_types[0].dtype.bytes)
     return chip.estimate(
@@ -136,10 +135,7 @@ def plan_reduce(question: Question) -> Plan:
     attributes = {"operation": question.operation, "axes": axes, "rank": operand.rank}
     found, sets, temporaries = stages(question, axes), [], []
     for number, one in enumerate(found):
-        if number == 0:
-            source = read_like_whole(question, one.read)
-        else:
-            source = Access(f"tmp{number - 1}", one.read)
+        source = Access(f"tmp{number - 1}", one.read) if number else read_like_whole(question, one.read)
         last = number == len(found) - 1
         if not last:
             temporaries.append(TensorType(one.shape, partial))
@@ -158,13 +154,10 @@ def read_like_whole(question: Question, layout: Layout) -> Access:
 
 
 def _arg_reduce(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
-    axis, values = int(attributes["axis"]), pieces[0]  # type: ignore[arg-type]
+    axis, values = int(attributes["axis"]), pieces[0]
     find = np.argmax if attributes["operation"] == "arg_max" else np.argmin
     at = np.expand_dims(find(values, axis=axis), axis) if values.size else np.zeros(region_shape(block.writes[0]), int)
-    if len(pieces) == 2:
-        places = np.take_along_axis(pieces[1], at, axis)
-    else:
-        places = at + block.reads[0][axis].start
+    places = np.take_along_axis(pieces[1], at, axis) if len(pieces) == 2 else at + block.reads[0][axis].start
     return [places] if attributes["last"] else [np.take_along_axis(values, at, axis), places]
 
 
@@ -202,10 +195,10 @@ def plan_arg_reduce(question: Question) -> Plan:
 
 
 def _scan(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
-    axis, x = int(attributes["axis"]), pieces[0]  # type: ignore[arg-type]
+    axis, x = int(attributes["axis"]), pieces[0]
     done = np.cumsum(x, axis=axis, dtype=x.dtype)
     if len(pieces) == 2:
-        parts, steps = int(attributes["parts"]), int(attributes["steps"])  # type: ignore[arg-type]
+        parts, steps = int(attributes["parts"]), int(attributes["steps"])
         mine = -(-parts * block.writes[0][axis].start // steps)
         before = np.take(pieces[1], np.arange(mine), axis=axis)
         done = done + before.sum(axis=axis, keepdims=True, dtype=x.dtype)
@@ -223,7 +216,7 @@ register_vertex(VertexKind("Scan", _scan, _scan_cycles, ("Elementwise",)))
 
 @plan_for("cumsum")
 def plan_cumsum(question: Question) -> Plan:
-    """Whole rows on a tile; where rows are too few, the sum of each part first, and then the parts with what precedes."""
+    """Whole rows on a tile; where rows are too few, the sum of each part, and then each part with what precedes it."""
     operand, axis, chip = question.operands[0], question.attribute("axis"), question.chip
     attributes = {"axis": axis}
     layout = even(operand, chip, question.first, keep=(axis,))
@@ -249,5 +242,3 @@ def plan_cumsum(question: Question) -> Plan:
     scan = ComputeSet("Scan", layout.grid, (source, before), (write,), attributes)
     dtype = DType.F32 if operand.dtype.is_float else operand.dtype
     return Plan((sums, scan), (TensorType(one.shape, dtype),), (layout,))
-
-

@@ -1,5 +1,5 @@
 """Recurrent layers: LSTM and GRU."""
 
-from abele.ops.rnn import op
+from abele.ops.rnn import op, plan
 
-__all__ = ["op"]
+__all__ = ["op", "plan"]

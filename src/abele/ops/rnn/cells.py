@@ -1,4 +1,8 @@
-"""The arithmetic of LSTM and GRU layers in NumPy, step by step; shapes as in ``op.py``."""
+"""The arithmetic of LSTM and GRU in NumPy: one step of a cell, its gradient, and whole layers.
+
+Gates stand in a dimension of their own before the hidden units, ``[..., G, H]``; a step works on any slice of the
+batch and of the hidden units, which is how the tiles share it.
+"""
 
 from __future__ import annotations
 
@@ -15,74 +19,108 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
+def _gates(x: np.ndarray) -> Arrays:
+    return list(np.moveaxis(x, -2, 0))
+
+
+def lstm_cell(gates: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The next output, and ``i f g o c`` as ``[..., 5, H]``, from the gates before their functions and the cell."""
+    i, f, g, o = _gates(gates)
+    i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+    c = f * c + i * g
+    return o * np.tanh(c), np.stack([i, f, g, o, c], axis=-2)
+
+
+def lstm_cell_grad(dh: np.ndarray, dc: np.ndarray, reserve: np.ndarray, before: np.ndarray):
+    """The gradients of the gates ``[..., 4, H]`` and of the cell before, ``before`` being that cell."""
+    i, f, g, o, c = _gates(reserve)
+    top = np.tanh(c)
+    dc = dc + dh * o * (1 - top**2)
+    gates = [dc * g * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - g**2), dh * top * o * (1 - o)]
+    return np.stack(gates, axis=-2), dc * f
+
+
+def gru_cell(from_x: np.ndarray, from_h: np.ndarray, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The next output, and ``r z n s`` as ``[..., 4, H]``, from what input and output bring to the gates."""
+    x_r, x_z, x_n = _gates(from_x)
+    h_r, h_z, s = _gates(from_h)
+    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+    n = np.tanh(x_n + r * s)
+    return (1 - z) * n + z * h, np.stack([r, z, n, s], axis=-2)
+
+
+def gru_cell_grad(dh: np.ndarray, reserve: np.ndarray, before: np.ndarray):
+    """Gradients of what input and output brought to the gates, ``[..., 3, H]`` each, and what passes by the gates."""
+    r, z, n, s = _gates(reserve)
+    dn = dh * (1 - z) * (1 - n**2)
+    dr, dz = dn * s * r * (1 - r), dh * (before - n) * z * (1 - z)
+    return np.stack([dr, dz, dn], axis=-2), np.stack([dr, dz, dn * r], axis=-2), dh * z
+
+
+def _by_gate(gates: int, rows: np.ndarray) -> np.ndarray:
+    """``[..., G H]`` as ``[..., G, H]``."""
+    return rows.reshape(*rows.shape[:-1], gates, rows.shape[-1] // gates)
+
+
+def _joined(x: np.ndarray) -> np.ndarray:
+    """``[..., G, H]`` as ``[..., G H]``."""
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+
 def lstm(x, h0, c0, w_ih, w_hh, b, *, dtype: np.dtype) -> Arrays:
     """``y, hT, cT, reserve``. The output of each step is rounded to ``dtype`` before it is fed back."""
-    steps, batch, hidden = len(x), *h0.shape
-    h, c = h0, c0
-    y, reserve = np.empty((steps, batch, hidden)), np.empty((steps, batch, 5 * hidden))
-    for t in range(steps):
-        gates = x[t] @ w_ih.T + h @ w_hh.T + b
-        i, f, g, o = np.split(gates, 4, axis=1)
-        i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
-        c = f * c + i * g
-        h = (o * np.tanh(c)).astype(dtype).astype(np.float64)
-        y[t], reserve[t] = h, np.concatenate([i, f, g, o, c], axis=1)
-    return [y, h, c, reserve]
+    h, c, y, reserve = h0, c0, [], []
+    for step in x:
+        h, kept = lstm_cell(_by_gate(4, step @ w_ih.T + h @ w_hh.T + b), c)
+        h, c = h.astype(dtype).astype(np.float64), kept[..., 4, :]
+        y.append(h)
+        reserve.append(_joined(kept))
+    return [np.stack(y), h, c, np.stack(reserve)]
 
 
 def lstm_grad(dy, dhT, dcT, x, h0, c0, w_ih, w_hh, y, reserve, *, dtype: np.dtype) -> Arrays:
     """``dx, dh0, dc0, dw_ih, dw_hh, db``; nothing is rounded inside."""
-    steps = len(x)
-    dh, dc = dhT, dcT
-    dgates = np.empty((*x.shape[:2], len(w_ih)))
-    for t in reversed(range(steps)):
-        i, f, g, o, c = np.split(reserve[t], 5, axis=1)
-        before = np.split(reserve[t - 1], 5, axis=1)[4] if t else c0
-        dh = dh + dy[t]
-        top = np.tanh(c)
-        dc = dc + dh * o * (1 - top**2)
-        dgates[t] = np.concatenate(
-            [dc * g * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - g**2), dh * top * o * (1 - o)], axis=1
-        )
-        dh, dc = dgates[t] @ w_hh, dc * f
-    fed = np.concatenate([h0[None], y])[:steps]
-    dw_ih, dw_hh = _weight_gradient(dgates, x), _weight_gradient(dgates, fed)
-    return [dgates @ w_ih, dh, dc, dw_ih, dw_hh, dgates.sum(axis=(0, 1))]
+    kept = _by_gate(5, reserve)
+    dh, dc, gates = dhT, dcT, []
+    for t in reversed(range(len(x))):
+        here, dc = lstm_cell_grad(dh + dy[t], dc, kept[t], kept[t - 1][..., 4, :] if t else c0)
+        gates.append(_joined(here))
+        dh = gates[-1] @ w_hh
+    dgates = np.stack(gates[::-1])
+    dw_hh = weight_gradient(dgates, fed_back(h0, y))
+    return [dgates @ w_ih, dh, dc, weight_gradient(dgates, x), dw_hh, dgates.sum(axis=(0, 1))]
 
 
 def gru(x, h0, w_ih, w_hh, b_ih, b_hh, *, dtype: np.dtype) -> Arrays:
     """``y, hT, reserve``. The output of each step is rounded to ``dtype`` before it is fed back."""
-    steps, batch, hidden = len(x), *h0.shape
-    h = h0
-    y, reserve = np.empty((steps, batch, hidden)), np.empty((steps, batch, 4 * hidden))
-    for t in range(steps):
-        from_x = np.split(x[t] @ w_ih.T + b_ih, 3, axis=1)
-        from_h = np.split(h @ w_hh.T + b_hh, 3, axis=1)
-        r, z = sigmoid(from_x[0] + from_h[0]), sigmoid(from_x[1] + from_h[1])
-        n = np.tanh(from_x[2] + r * from_h[2])
-        h = ((1 - z) * n + z * h).astype(dtype).astype(np.float64)
-        y[t], reserve[t] = h, np.concatenate([r, z, n, from_h[2]], axis=1)
-    return [y, h, reserve]
+    h, y, reserve = h0, [], []
+    for step in x:
+        h, kept = gru_cell(_by_gate(3, step @ w_ih.T + b_ih), _by_gate(3, h @ w_hh.T + b_hh), h)
+        h = h.astype(dtype).astype(np.float64)
+        y.append(h)
+        reserve.append(_joined(kept))
+    return [np.stack(y), h, np.stack(reserve)]
 
 
 def gru_grad(dy, dhT, x, h0, w_ih, w_hh, y, reserve, *, dtype: np.dtype) -> Arrays:
     """``dx, dh0, dw_ih, dw_hh, db_ih, db_hh``; nothing is rounded inside."""
-    steps = len(x)
-    dh = dhT
-    from_x, from_h = (np.empty((*x.shape[:2], len(w_ih))) for _ in range(2))
-    for t in reversed(range(steps)):
-        r, z, n, s = np.split(reserve[t], 4, axis=1)
-        before = y[t - 1] if t else h0
-        dh = dh + dy[t]
-        dn = dh * (1 - z) * (1 - n**2)
-        dr, dz = dn * s * r * (1 - r), dh * (before - n) * z * (1 - z)
-        from_x[t] = np.concatenate([dr, dz, dn], axis=1)
-        from_h[t] = np.concatenate([dr, dz, dn * r], axis=1)
-        dh = dh * z + from_h[t] @ w_hh
-    fed = np.concatenate([h0[None], y])[:steps]
-    dw_ih, dw_hh = _weight_gradient(from_x, x), _weight_gradient(from_h, fed)
+    kept, fed = _by_gate(4, reserve), fed_back(h0, y)
+    dh, all_x, all_h = dhT, [], []
+    for t in reversed(range(len(x))):
+        from_x, from_h, past = gru_cell_grad(dh + dy[t], kept[t], fed[t])
+        all_x.append(_joined(from_x))
+        all_h.append(_joined(from_h))
+        dh = past + all_h[-1] @ w_hh
+    from_x, from_h = np.stack(all_x[::-1]), np.stack(all_h[::-1])
+    dw_ih, dw_hh = weight_gradient(from_x, x), weight_gradient(from_h, fed)
     return [from_x @ w_ih, dh, dw_ih, dw_hh, from_x.sum(axis=(0, 1)), from_h.sum(axis=(0, 1))]
 
 
-def _weight_gradient(dgates: np.ndarray, fed: np.ndarray) -> np.ndarray:
-    return dgates.reshape(-1, dgates.shape[2]).T @ fed.reshape(-1, fed.shape[2])
+def fed_back(h0: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The output that each step was given: that of the step before."""
+    return np.concatenate([h0[None], y[:-1]])
+
+
+def weight_gradient(dgates: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """``[G, K]``: the gradient of a weight matrix, summed over steps and batch."""
+    return np.einsum("tbg,tbk->gk", dgates, given)

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, Composite, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Composite, Sample, register
 from abele.ir.types import f16, f32, i32
-from abele.ops.rules import like, need_axis
+from abele.ops.rules import (
+    Attributes,
+    like,
+    need_axis,
+)
 from abele.ops.shape.op import numbers
 
 
@@ -58,7 +62,7 @@ def _triangle(test: str):
 def _repeat_interleave(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
     (x,) = operands
     axis = need_axis("repeat_interleave", attributes["axis"], len(x.shape))
-    times = int(attributes["repeats"])  # type: ignore[arg-type]
+    times = int(attributes["repeats"])
     before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     apart = b.reshape(x, shape=(*before, size, 1, *after))
     longer = b.expand(apart, shape=(*before, size, times, *after))
@@ -98,6 +102,4 @@ register(Composite("stack", {"axis": REQUIRED}, _stack, _stack_samples))
 register(Composite("roll", {"shifts": REQUIRED, "axes": REQUIRED}, _roll, _roll_samples))
 register(Composite("tril", {"diagonal": 0}, _triangle("le"), _triangle_samples))
 register(Composite("triu", {"diagonal": 0}, _triangle("ge"), _triangle_samples))
-register(
-    Composite("repeat_interleave", {"repeats": REQUIRED, "axis": REQUIRED}, _repeat_interleave, _repeat_samples)
-)
+register(Composite("repeat_interleave", {"repeats": REQUIRED, "axis": REQUIRED}, _repeat_interleave, _repeat_samples))

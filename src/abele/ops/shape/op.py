@@ -10,23 +10,32 @@ import numpy as np
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, Attributes, Gradient, Primitive, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Gradient, Primitive, Sample, register
 from abele.ir.types import DType, TensorType, boolean, f16, f32, i32
-from abele.ops.rules import need_axis, need_operands, need_same_dtype, unbroadcast
+from abele.ops.rules import (
+    Attributes,
+    attributes_of,
+    need_axis,
+    need_operands,
+    need_same_dtype,
+    unbroadcast,
+)
 
 Numbers = tuple[int, ...]
 
 
-def numbers(name: str, attributes: Attributes, key: str, length: int | None = None, least: int | None = None) -> Numbers:
+def numbers(
+    name: str, attributes: Attributes, key: str, length: int | None = None, least: int | None = None
+) -> Numbers:
     """An attribute that is a list of integers, one for each of ``length`` dimensions, none below ``least``."""
     value = attributes[key]
     if not isinstance(value, tuple) or not all(isinstance(v, int) and not isinstance(v, bool) for v in value):
         raise InvalidOperand(f"{name} has {key} {value!r}; it must be a list of integers")
     if length is not None and len(value) != length:
         raise InvalidOperand(f"{name} has {key} {list(value)} for {length} dimensions")
-    if least is not None and any(v < least for v in value):  # type: ignore[operator]
+    if least is not None and any(v < least for v in value):
         raise InvalidOperand(f"{name} has {key} {list(value)}; none may be below {least}")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def _register(
@@ -124,8 +133,8 @@ _register(
     "transpose",
     {"permutation": REQUIRED},
     _transpose_type,
-    lambda operands, a: np.transpose(operands[0], a["permutation"]),  # type: ignore[arg-type]
-    lambda b, op, dy: (b.transpose(dy, permutation=inverse(op.attributes["permutation"])),),  # type: ignore[arg-type]
+    lambda operands, a: np.transpose(operands[0], a["permutation"]),
+    lambda b, op, dy: (b.transpose(dy, permutation=inverse(attributes_of(op)["permutation"])),),
     _transpose_samples,
 )
 
@@ -155,7 +164,7 @@ _register(
     "expand",
     {"shape": REQUIRED},
     _expand_type,
-    lambda operands, a: np.broadcast_to(operands[0], a["shape"]),  # type: ignore[arg-type]
+    lambda operands, a: np.broadcast_to(operands[0], a["shape"]),
     lambda b, op, dy: (unbroadcast(b, dy, op.operands[0].shape),),
     _expand_samples,
 )
@@ -176,13 +185,13 @@ def _slice_type(operands: Sequence[TensorType], attributes: Attributes) -> Tenso
 
 
 def _slice(operands: Sequence[np.ndarray], a: Attributes) -> np.ndarray:
-    return operands[0][tuple(slice(*r) for r in zip(a["starts"], a["stops"], a["steps"], strict=True))]  # type: ignore
+    return operands[0][tuple(slice(*r) for r in zip(a["starts"], a["stops"], a["steps"], strict=True))]
 
 
 def _slice_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
     """Zeros with the gradient at the places that were taken: spread apart where there are steps, then padded."""
     (x,) = op.operands
-    starts, steps = (op.attributes[key] for key in ("starts", "steps"))
+    starts, steps = (attributes_of(op)[key] for key in ("starts", "steps"))
     assert isinstance(starts, tuple) and isinstance(steps, tuple)
     for d, step in enumerate(steps):
         size = dy.shape[d]
@@ -193,11 +202,11 @@ def _slice_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | No
         apart = b.reshape(dy, shape=(*before, size, 1, *after))
         none = (0,) * len(before) + (0,)
         behind = (0,) * len(after)
-        apart = b.pad(apart, low=(*none, 0, *behind), high=(*none, step - 1, *behind), value=0.0)  # type: ignore
-        apart = b.reshape(apart, shape=(*before, size * step, *after))  # type: ignore[operator]
-        stops = [*before, (size - 1) * step + 1, *after]  # type: ignore[operator]
+        apart = b.pad(apart, low=(*none, 0, *behind), high=(*none, step - 1, *behind), value=0.0)
+        apart = b.reshape(apart, shape=(*before, size * step, *after))
+        stops = [*before, (size - 1) * step + 1, *after]
         dy = b.slice(apart, starts=(0,) * len(stops), stops=tuple(stops), steps=(1,) * len(stops))
-    high = tuple(n - a - m for n, a, m in zip(x.shape, starts, dy.shape, strict=True))  # type: ignore[operator]
+    high = tuple(n - a - m for n, a, m in zip(x.shape, starts, dy.shape, strict=True))
     return (b.pad(dy, low=starts, high=high, value=0.0),)
 
 
@@ -233,15 +242,15 @@ def _pad(operands: Sequence[np.ndarray], a: Attributes) -> np.ndarray:
     (x,) = operands
     low, high = a["low"], a["high"]
     assert isinstance(low, tuple) and isinstance(high, tuple)
-    done = np.full([p + n + q for p, n, q in zip(low, x.shape, high, strict=True)], a["value"], x.dtype)  # type: ignore
-    done[tuple(slice(p, p + n) for p, n in zip(low, x.shape, strict=True))] = x  # type: ignore[operator]
+    done = np.full([p + n + q for p, n, q in zip(low, x.shape, high, strict=True)], a["value"], x.dtype)
+    done[tuple(slice(p, p + n) for p, n in zip(low, x.shape, strict=True))] = x
     return done
 
 
 def _pad_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
-    low, shape = op.attributes["low"], op.operands[0].shape
+    low, shape = attributes_of(op)["low"], op.operands[0].shape
     assert isinstance(low, tuple)
-    stops = tuple(p + n for p, n in zip(low, shape, strict=True))  # type: ignore[operator]
+    stops = tuple(p + n for p, n in zip(low, shape, strict=True))
     return (b.slice(dy, starts=low, stops=stops, steps=(1,) * len(shape)),)
 
 
@@ -282,7 +291,7 @@ def pieces_of(shapes: Sequence[tuple[int, ...]], axis: int) -> list[int]:
 
 
 def _concat_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
-    axis = int(op.attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes_of(op)["axis"])
     shapes = [v.shape for v in op.operands]
     done = []
     for shape, start in zip(shapes, pieces_of(shapes, axis), strict=True):
@@ -304,7 +313,7 @@ _register(
     "concat",
     {"axis": REQUIRED},
     _concat_type,
-    lambda operands, a: np.concatenate(operands, axis=a["axis"]),  # type: ignore[arg-type]
+    lambda operands, a: np.concatenate(operands, axis=a["axis"]),
     _concat_gradient,
     _concat_samples,
 )
@@ -332,8 +341,8 @@ _register(
     "flip",
     {"axes": REQUIRED},
     _flip_type,
-    lambda operands, a: np.flip(operands[0], a["axes"]),  # type: ignore[arg-type]
-    lambda b, op, dy: (b.flip(dy, axes=op.attributes["axes"]),),
+    lambda operands, a: np.flip(operands[0], a["axes"]),
+    lambda b, op, dy: (b.flip(dy, axes=attributes_of(op)["axes"]),),
     _flip_samples,
 )
 
@@ -365,8 +374,8 @@ def _dynamic_slice(operands: Sequence[np.ndarray], a: Attributes) -> np.ndarray:
     x, starts = operands
     sizes = a["sizes"]
     assert isinstance(sizes, tuple)
-    at = clamped(starts, sizes, x.shape)  # type: ignore[arg-type]
-    return x[tuple(slice(s, s + m) for s, m in zip(at, sizes, strict=True))]  # type: ignore[operator]
+    at = clamped(starts, sizes, x.shape)
+    return x[tuple(slice(s, s + m) for s, m in zip(at, sizes, strict=True))]
 
 
 def _dynamic_slice_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
@@ -434,4 +443,3 @@ _register(
     _dynamic_update_gradient,
     _dynamic_update_samples,
 )
-

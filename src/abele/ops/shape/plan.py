@@ -6,14 +6,14 @@ their own elements and exchange nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
 from abele.machine.chip import Chip
 from abele.ops.layouts import LEAST_GAIN, even, fullest, least_of, same_elements, view, widened
 from abele.ops.planning import Question, plan_for, read
+from abele.ops.rules import Attributes
 from abele.ops.shape.op import clamped, pieces_of
 from abele.ops.vertices import region_shape
 from abele.schedule.layout import Layout, Span
@@ -21,7 +21,6 @@ from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 Pieces = Sequence[np.ndarray]
-Attributes = Mapping[str, Attribute]
 
 
 def _plan(
@@ -71,7 +70,7 @@ def _rearrange_cycles(chip: Chip, work: Work) -> np.ndarray:
 
 
 def _transpose(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
-    return [np.transpose(pieces[0], attributes["permutation"])]  # type: ignore[arg-type]
+    return [np.transpose(pieces[0], attributes["permutation"])]
 
 
 def _transpose_cycles(chip: Chip, work: Work) -> np.ndarray:
@@ -145,7 +144,7 @@ def plan_expand(question: Question) -> Plan:
 def _slice(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     steps = attributes["steps"]
     assert isinstance(steps, tuple)
-    return [pieces[0][tuple(slice(None, None, step) for step in steps)]]  # type: ignore[misc]
+    return [pieces[0][tuple(slice(None, None, step) for step in steps)]]
 
 
 def _slice_cycles(chip: Chip, work: Work) -> np.ndarray:
@@ -181,11 +180,13 @@ def plan_slice(question: Question) -> Plan:
 
 def _slice_rows(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     shape = region_shape(block.writes[0])
-    cuts = zip(attributes["starts"], attributes["stops"], attributes["steps"], strict=True)  # type: ignore[arg-type]
+    cuts = zip(attributes["starts"], attributes["stops"], attributes["steps"], strict=True)
     # A dimension that is not cut may be split; its piece is taken whole.
     return [
         pieces[0][
-            tuple(slice(None) if n == m else slice(*cut) for n, m, cut in zip(pieces[0].shape, shape, cuts, strict=True))
+            tuple(
+                slice(None) if n == m else slice(*cut) for n, m, cut in zip(pieces[0].shape, shape, cuts, strict=True)
+            )
         ]
     ]
 
@@ -229,7 +230,7 @@ def plan_pad(question: Question) -> Plan:
 
 
 def _concat(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     return [np.concatenate(pieces, axis=axis)]
 
 
@@ -258,7 +259,7 @@ def plan_concat(question: Question) -> Plan:
 def _flip(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     axes = attributes["axes"]
     assert isinstance(axes, tuple)
-    turned = np.flip(pieces[0], axes)  # type: ignore[arg-type]
+    turned = np.flip(pieces[0], axes)
     return [turned[tuple(w if d in axes else slice(None) for d, w in enumerate(block.writes[0]))]]
 
 
@@ -283,7 +284,7 @@ def _dynamic_slice(block: Block, pieces: Pieces, attributes: Attributes) -> Piec
     x, starts = pieces
     shape, sizes = attributes["shape"], attributes["sizes"]
     assert isinstance(shape, tuple) and isinstance(sizes, tuple)
-    at = clamped(starts, sizes, shape)  # type: ignore[arg-type]
+    at = clamped(starts, sizes, shape)
     cuts = []
     for d, (start, written, source) in enumerate(zip(at, block.writes[0], block.reads[0], strict=True)):
         if sizes[d] == shape[d]:
@@ -317,10 +318,10 @@ def _dynamic_update(block: Block, pieces: Pieces, attributes: Attributes) -> Pie
     x, update, starts = pieces
     sizes, shape = attributes["sizes"], attributes["shape"]
     assert isinstance(shape, tuple) and isinstance(sizes, tuple)
-    at = clamped(starts, sizes, shape)  # type: ignore[arg-type]
+    at = clamped(starts, sizes, shape)
     into, out_of = [], []
     for d, (start, written, source) in enumerate(zip(at, block.writes[0], block.reads[1], strict=True)):
-        first, last = max(start, written.start), min(start + sizes[d], written.stop)  # type: ignore[operator]
+        first, last = max(start, written.start), min(start + sizes[d], written.stop)
         last = max(first, last)
         into.append(slice(first - written.start, last - written.start))
         begin = start + source.start
@@ -339,8 +340,6 @@ def plan_dynamic_update(question: Question) -> Plan:
     """Where the tensor lies; every tile reads the update whole along the dimensions in which it is smaller."""
     (x, update, starts), (result,) = question.operands, question.results
     layout = _follow(question, lambda seen: seen) or even(result, question.chip, question.first)
-    spans = [
-        span if n == m else Span() for n, m, span in zip(x.shape, update.shape, layout.spans, strict=True)
-    ]
+    spans = [span if n == m else Span() for n, m, span in zip(x.shape, update.shape, layout.spans, strict=True)]
     attributes = {"sizes": update.shape, "shape": x.shape}
     return _plan(question, "DynamicUpdate", layout, [layout.spans, spans, [Span()] * starts.rank], attributes)

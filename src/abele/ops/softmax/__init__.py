@@ -1,5 +1,5 @@
 """Softmax."""
 
-from abele.ops.softmax import op
+from abele.ops.softmax import op, plan
 
-__all__ = ["op"]
+__all__ = ["op", "plan"]

@@ -56,9 +56,7 @@ def convolution(
     return y if batched else e.reshape(y, e.out.shape)
 
 
-@function(
-    torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d
-)
+@function(torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 def conv_of_two_types(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """Weights are cast to the type of the input, as PopTorch does; everything else goes the ordinary way."""
     given = dict(zip(("input", "weight", "bias"), args)) | kwargs

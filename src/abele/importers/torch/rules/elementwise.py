@@ -11,20 +11,42 @@ from abele.importers.torch.emitter import Emitter, Operand
 from abele.importers.torch.table import rule
 from abele.ir import DType, Value
 
+_PLAIN = (
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "neg",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "relu",
+    "square",
+)
 _UNARY = {
-    name: name
-    for name in (
-        "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sqrt rsqrt reciprocal neg sin cos tan asin acos atan "
-        "sinh cosh asinh acosh atanh relu"
-    ).split()
-} | {
     "special_exp2": "exp2",
     "special_expm1": "expm1",
     "special_log1p": "log1p",
     "special_erf": "erf",
     "special_expit": "sigmoid",
-    "square": "square",
-}
+} | {name: name for name in _PLAIN}
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc"}
 _TESTS = {"isnan": "is_nan", "isinf": "is_inf", "isfinite": "is_finite"}
 _BINARY = {

@@ -8,7 +8,7 @@ import torch
 
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.table import function, rule
-from abele.importers.torch.tracer import Tracer, metas
+from abele.importers.torch.tracer import Tracer
 from abele.ir import Value
 
 _TENSOR: Any = torch.Tensor
@@ -71,13 +71,13 @@ def linear(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     x, weight, bias = given["input"], given["weight"], given.get("bias")
     if weight.dim() != 2 or not x.is_floating_point() or not weight.is_floating_point() or x.dim() < 1:
         return func(*args, **kwargs)
-    shape_of = [t.to("meta", x.dtype) if t.dtype != x.dtype else t for t in metas([x, weight, bias]) if t is not None]
-    out = func(*shape_of)  # also checks the shapes
+    if x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
+        return func(*args, **kwargs)  # torch says what is wrong
     e = tracer.e
     with tracer.located():
         value = tracer.read(x)
         operands = [value] + [e.cast(tracer.read(t), value.dtype) for t in (weight, bias) if t is not None]
-        return tracer.new(e.emit("linear", *operands), out.dtype)
+        return tracer.new(e.emit("linear", *operands), x.dtype)
 
 
 @function(torch.matmul, _TENSOR.matmul, _TENSOR.__matmul__, torch.bmm, _TENSOR.bmm)
@@ -85,7 +85,7 @@ def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """A product of matrices stays one operation; with vectors it goes the ordinary way."""
     if kwargs or len(args) != 2 or not all(isinstance(a, torch.Tensor) and a.dim() >= 2 for a in args):
         return func(*args, **kwargs)
-    out = func(*metas(args))
+    out = tracer.described(func, args)
     e = tracer.e
     with tracer.located():
         a, b = (tracer.read(t) for t in args)

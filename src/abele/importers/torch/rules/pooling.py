@@ -65,7 +65,8 @@ def _max_pool(
     strides = _spread(stride, rank) if stride else kernel
     sizes, outs = x.shape[-rank:], out.shape[-rank:]
     both = tuple(
-        (p, _beyond(n, o, k, s, p, d)) for n, o, k, s, p, d in zip(sizes, outs, kernel, strides, pads, steps, strict=True)
+        (p, _beyond(n, o, k, s, p, d))
+        for n, o, k, s, p, d in zip(sizes, outs, kernel, strides, pads, steps, strict=True)
     )
 
     def pool(v: Value) -> Value:
@@ -90,9 +91,7 @@ def avg_pool(
     kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
     strides = _spread(stride, rank) if stride else kernel
     sizes, outs = x.shape[-rank:], e.out.shape[-rank:]
-    high = [
-        _beyond(n, o, k, s, p, 1) for n, o, k, s, p in zip(sizes, outs, kernel, strides, pads, strict=True)
-    ]
+    high = [_beyond(n, o, k, s, p, 1) for n, o, k, s, p in zip(sizes, outs, kernel, strides, pads, strict=True)]
     extra = [h - p for h, p in zip(high, pads, strict=True)]
 
     def pool(v: Value) -> Value:

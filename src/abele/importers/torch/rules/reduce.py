@@ -130,8 +130,19 @@ def cumsum(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @rule("cumprod")
 def cumprod(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
+    """Log-many steps: each multiplies by what stands 1, 2, 4, ... places before, or by one where nothing does."""
     x = e.operand(x)
-    return e.emit("cumprod", x, axis=axis_of(dim, len(x.shape))) if x.shape else x
+    if not x.shape:
+        return x
+    axis = axis_of(dim, len(x.shape))
+    shift = 1
+    while shift < x.shape[axis]:
+        head = e.slice(x, axis, 0, shift)
+        rest = e.slice(x, axis, shift, x.shape[axis])
+        before = e.slice(x, axis, 0, x.shape[axis] - shift)
+        x = e.concat([head, e.binary("mul", rest, before)], axis)
+        shift *= 2
+    return x
 
 
 @rule("logcumsumexp")

@@ -150,7 +150,6 @@ def channel_shuffle(e: Emitter, x: Value, groups: int) -> Value:
     return e.reshape(e.transpose(apart, (0, 2, 1, *range(3, 3 + len(rest)))), x.shape)
 
 
-
 @rule("slice_scatter")
 def slice_scatter(
     e: Emitter, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1

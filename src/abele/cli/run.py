@@ -1,0 +1,119 @@
+"""``abele run``: run a user's Python program, unmodified, and say what it would cost on each machine."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from abele.cli.common import Json, console, print_json, progress, systems, write_file
+from abele.errors import AbeleError, InvalidOption, UserProgramError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
+
+
+def run(
+    context: typer.Context,
+    script: Path = typer.Argument(help="The program; what follows it is passed on to it."),
+    system: list[str] = typer.Option(
+        ["bow-2000"], help="Machine to compile for; repeat it to compare machines (the first is the one that runs)."
+    ),
+    report: Path | None = typer.Option(None, help="Folder for report.html."),
+    cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
+    json: bool = Json,
+):
+    """Run a Python program on a chosen machine: real numbers here, and the modelled cost there."""
+    from abele.compile.cache import Cache
+    from abele.compile.session import Session, opened
+
+    if not script.is_file():
+        raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
+    machines = systems(system)
+    session = Session(machines[0], Cache() if cache else None)
+    with opened(session):
+        _execute(script, context.args)
+    ran = [p for p in session.programs if p.runs]
+    documents = []
+    with progress(json) as tell:
+        for program in ran:
+            for machine in machines:
+                tell(program.name, machine.name)
+                documents.append(_charged(program, machine, session))
+    if report is not None and documents:
+        from abele.report import html_report
+
+        write_file(report / "report.html", html_report(documents))
+    if json:
+        print_json({"script": str(script), "programs": documents})
+        return
+    _show(documents, len(machines), report)
+
+
+def _execute(script: Path, arguments: list[str]) -> None:
+    """The program as ``python script arguments`` would run it; its own exit status is kept."""
+    before = sys.argv, sys.path[:]
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent.resolve()))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise typer.Exit(stop.code if isinstance(stop.code, int) else 1) from None
+    except (AbeleError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        raise UserProgramError(
+            f"{script} raised {type(error).__name__}: {error}", remedy="Its traceback is above."
+        ) from error
+    finally:
+        sys.argv, sys.path[:] = before
+
+
+def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
+    """One program on one machine: compiled for it unless it is the one that ran."""
+    from abele.compile.executable import compile_graph
+    from abele.cost import cost
+
+    executable = program.executable
+    if machine.key() != program.options.system.key():
+        executable = compile_graph(program.graph, replace(program.options, system=machine), cache=session.cache)
+    document = cost(executable.schedule, machine, samples=program.samples).to_json()
+    return document | {
+        "name": program.name,
+        "cached": executable.cached,
+        "compile_seconds": executable.compile_seconds,
+        "runs": program.runs,
+        "wall_seconds": program.wall_seconds / program.runs,
+    }
+
+
+def _show(documents: list[dict[str, Any]], machines: int, report: Path | None) -> None:
+    from abele.report import comparison, summary
+    from abele.report.console import seconds
+
+    out = console()
+    if not documents:
+        out.print("The program compiled nothing through Abele (does it use poptorch?).", markup=False)
+        return
+    for i in range(0, len(documents), machines):
+        group = documents[i : i + machines]
+        out.print(summary(group[0]))
+        if machines > 1:
+            out.print(comparison(group))
+        wall = group[0]["wall_seconds"]
+        out.print(
+            f"run here {group[0]['runs']} times, {seconds(wall)} of wall time each (this computer's clock)\n",
+            markup=False,
+        )
+    if report is not None:
+        out.print(f"report: {report / 'report.html'}", markup=False)

@@ -1,0 +1,380 @@
+"""The provider ``onednn``: torch's oneDNN operations on the engine's memory. torch is imported here alone, when asked.
+
+Convolutions write into the arena: the product is accumulated into the result, which holds the residual or zeros, with
+bias and ReLU fused; constant weights are packed once. Pools write into the arena through ``out=``. Convolution
+gradients and attention have no form that does: torch makes their results, which are then copied.
+Everything is in float32; a half result is rounded by a native kernel behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from abele.codegen import Expr, Kernel, Operand, Output, map_kernel
+from abele.engine.providers import Bound, Call, Offer
+from abele.ops.elementwise.kernel import body_exprs, host_operand, known
+from abele.ops.kernels import Request, Spec
+
+Arrays = Sequence[np.ndarray]
+Run = Callable[[], object]
+_mkldnn = torch.ops.mkldnn
+_aten = torch.ops.aten
+
+
+def use_threads(count: int) -> None:
+    """Let torch use as many threads as the engine (a setting of the whole process)."""
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
+class OneDnnProvider:
+    """Runs convolutions, pools and attention."""
+
+    name = "onednn"
+
+    def offer(self, request: Request) -> Offer | None:
+        operation = str(request.attributes.get("root", request.operation))
+        maker = _OFFERS.get(operation)
+        sizes = (*request.operands, *request.results)
+        if maker is None or not all(s.type.size for s in sizes):
+            return None
+        return maker(request)
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array)
+
+
+def _floats(specs: Sequence[Spec]) -> bool:
+    return all(s.type.dtype.is_float for s in specs)
+
+
+def _rounding(result: Spec) -> Kernel | None:
+    """A kernel that takes a result to the half grid in place, for half results."""
+    if result.dtype != "f16":
+        return None
+    return map_kernel(
+        result.shape, [Operand("f32", result.strides)], [], [Output(0, "f16", result.strides)]
+    )
+
+
+def _simple(request: Request, bind: Callable[[Arrays, Arrays], Run]) -> Offer:
+    """An offer whose ``bind(operands, results)`` gives what runs; half results are rounded after it."""
+    rounders = [_rounding(r) for r in request.results]
+
+    def bound(operands: Arrays, results: Arrays, scratch: Arrays, packed: Arrays) -> Bound:
+        run = bind(operands, results)
+        calls: tuple[Call, ...] = tuple(
+            (k, (a.ctypes.data, a.ctypes.data)) for k, a in zip(rounders, results, strict=True) if k is not None
+        )
+        return Bound(calls, lambda: (run(), None)[1])
+
+    return Offer(bound, kernels=tuple(k for k in rounders if k is not None))
+
+
+# Convolution
+
+
+class _Geometry:
+    """The attributes of a convolution as torch takes them. One spatial dimension is taken as two."""
+
+    def __init__(self, a: Mapping[str, Any], spatial: int) -> None:
+        self.thin = spatial == 1
+        lead = [1] if self.thin else []
+        self.strides = [*lead, *a["strides"]]
+        self.dilation = [*lead, *a["dilation"]]
+        self.padding = [*([0] if self.thin else []), *(low for low, _ in a["padding"])]
+        self.groups = int(a["groups"])
+        self.even = all(low == high for low, high in a["padding"])
+
+    def __call__(self, array: np.ndarray) -> torch.Tensor:
+        tensor = _tensor(array)
+        return tensor.unsqueeze(2) if self.thin else tensor
+
+
+def _conv(request: Request) -> Offer | None:
+    fused = request.operation == "fused"
+    attributes: dict[str, Any] = dict(request.attributes)
+    if fused:
+        attributes = dict(request.attributes["root_attributes"])  # type: ignore[arg-type]
+    x, w, *others = request.operands
+    (y,) = request.results
+    if not _floats((x, w)) or attributes.get("partials", "f32") != "f32":
+        return None
+    geometry = _Geometry(attributes, len(x.shape) - 2)
+    if not geometry.even:
+        return None
+    steps, kernel = _Epilogue.plain(), None
+    if fused:
+        body: Any = request.attributes["body"]
+        found = _Epilogue.read(body, others, y) if x.dtype == y.dtype == "f32" else None
+        if found is not None:
+            steps = found
+        else:
+            kernel = _after(body, x.dtype, others, y)
+            if kernel is None:
+                return None
+    elif y.dtype == "f16":
+        kernel = _rounding(y)
+
+    def bind(operands: Arrays, results: Arrays, scratch: Arrays, packed: Arrays) -> Bound:
+        xt, wt, yt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
+        bias = _tensor(operands[2 + steps.bias].reshape(-1)) if steps.bias is not None else None
+        residual = geometry(operands[2 + steps.residual]) if steps.residual is not None else None
+        if residual is not None and residual.data_ptr() == yt.data_ptr():
+            residual = "in place"
+        weight = [wt]
+        prepare = None
+        if w.constant:
+
+            def prepare() -> None:
+                weight[0] = _mkldnn._reorder_convolution_weight(
+                    wt, geometry.padding, geometry.strides, geometry.dilation, geometry.groups, list(xt.shape)
+                )
+
+        relu = "relu" if steps.relu else None
+        call = _mkldnn._convolution_pointwise_.binary
+        shape = (geometry.padding, geometry.strides, geometry.dilation, geometry.groups)
+
+        def run() -> None:
+            if residual is None:
+                yt.zero_()
+            elif residual != "in place":
+                yt.copy_(residual)
+            call(yt, xt, weight[0], bias, *shape, "add", 1.0, relu, [], "")
+
+        calls: tuple[Call, ...] = ()
+        if kernel is not None:
+            pointers = [results[0].ctypes.data, *(a.ctypes.data for a in operands[2:] if fused)]
+            calls = ((kernel, (*pointers, results[0].ctypes.data)),)
+        return Bound(calls, run, prepare=prepare)
+
+    return Offer(bind, kernels=(kernel,) if kernel is not None else ())
+
+
+class _Epilogue:
+    """What oneDNN fuses behind a convolution: bias, then a residual, then ReLU. Numbers count the further operands."""
+
+    def __init__(self, bias: int | None, residual: int | None, relu: bool) -> None:
+        self.bias, self.residual, self.relu = bias, residual, relu
+
+    @classmethod
+    def plain(cls) -> _Epilogue:
+        return cls(None, None, False)
+
+    @classmethod
+    def read(cls, body: Sequence[Any], others: Sequence[Spec], y: Spec) -> _Epilogue | None:
+        """The steps of a map, where it is nothing else."""
+        done, current = cls.plain(), -1
+        channel = (y.shape[1], *(1,) * (len(y.shape) - 2))
+        for number, (fn, dtype, args, _) in enumerate(body):
+            if dtype != "f32" or done.relu or current not in args:
+                return None
+            if fn == "relu":
+                done.relu = True
+            elif fn == "add":
+                other = args[1] if args[0] == current else args[0]
+                if other >= -1:
+                    return None
+                spec = others[-2 - other]
+                if tuple(n for n in spec.shape) in (channel, (1, *channel)) and spec.plain and done.residual is None:
+                    if done.bias is not None:
+                        return None
+                    done.bias = -2 - other
+                elif spec.shape == y.shape and done.residual is None:
+                    done.residual = -2 - other
+                else:
+                    return None
+            else:
+                return None
+            current = number
+        return done
+
+
+def _after(body: Sequence[Any], dtype: str, others: Sequence[Spec], y: Spec) -> Kernel | None:
+    """The map as a kernel of its own, over the result in place."""
+    if not known(others):
+        return None
+    count = 1 + len(others)
+    exprs = [Expr("cast", (0,), "f16")] if dtype == "f16" else []
+    first = [count if exprs else 0, *range(1, count)]
+    nodes = body_exprs(body, [dtype, *(s.dtype for s in others)], first)
+    if nodes is None or y.dtype not in ("f32", "f16"):
+        return None
+    exprs += nodes
+    operands = [Operand("f32", y.strides), *(host_operand(s, y.shape) for s in others)]
+    return map_kernel(y.shape, operands, exprs, [Output(count + len(exprs) - 1, y.dtype, y.strides)])
+
+
+def _gradient(request: Request, geometry: _Geometry, mask: list[bool]) -> Callable[..., tuple]:
+    def call(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple:
+        zeros = [0] * len(geometry.strides)
+        return _aten.convolution_backward(
+            dy, x, w, None, geometry.strides, geometry.padding, geometry.dilation, False, zeros, geometry.groups, mask
+        )
+
+    return call
+
+
+def _untouched(shape: Sequence[int], spec: Spec) -> torch.Tensor:
+    """A tensor of which torch needs the shape and strides alone; its pages are never touched."""
+    tensor = torch.empty(tuple(shape))
+    if spec.plain or len(shape) != 4:
+        return tensor
+    return tensor.to(memory_format=torch.channels_last) if tensor.numel() < 1 << 16 else torch.empty(
+        tuple(shape), memory_format=torch.channels_last
+    )
+
+
+def _conv_input_grad(request: Request) -> Offer | None:
+    dy, w = request.operands
+    (dx,) = request.results
+    geometry = _Geometry(request.attributes, len(dy.shape) - 2)
+    if not geometry.even or not _floats((dy, w)) or request.attributes.get("partials", "f32") != "f32":
+        return None
+    call = _gradient(request, geometry, [True, False, False])
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        dyt, wt, dxt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
+        like = _untouched(dxt.shape, dx)
+        return lambda: dxt.copy_(call(dyt, like, wt)[0])
+
+    return _simple(request, bind)
+
+
+def _conv_weight_grad(request: Request) -> Offer | None:
+    dy, x = request.operands
+    (dw,) = request.results
+    geometry = _Geometry(request.attributes, len(dy.shape) - 2)
+    if not geometry.even or not _floats((dy, x)) or request.attributes.get("partials", "f32") != "f32":
+        return None
+    call = _gradient(request, geometry, [False, True, False])
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        dyt, xt, dwt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
+        like = _untouched(dwt.shape, dw)
+        return lambda: dwt.copy_(call(dyt, xt, like)[1])
+
+    return _simple(request, bind)
+
+
+# Pooling
+
+
+class _Window:
+    """The attributes of a pool over two dimensions as torch takes them, or ``None`` from ``of``."""
+
+    def __init__(self, a: Mapping[str, Any]) -> None:
+        self.kernel, self.strides = list(a["kernel"]), list(a["strides"])
+        self.padding = [low for low, _ in a["padding"]]
+        self.dilation = list(a.get("dilation") or (1, 1))
+
+    @classmethod
+    def of(cls, a: Mapping[str, Any], specs: Sequence[Spec]) -> _Window | None:
+        even = all(low == high and 2 * low <= k for (low, high), k in zip(a["padding"], a["kernel"], strict=True))
+        fits = even and len(a["kernel"]) == 2 and all(len(s.shape) == 4 for s in specs) and _floats(specs)
+        return cls(a) if fits else None
+
+    @property
+    def maximum(self) -> tuple:
+        return (self.kernel, self.strides, self.padding, self.dilation, False)
+
+
+def _max_pool(request: Request) -> Offer | None:
+    window = _Window.of(request.attributes, (*request.operands, *request.results))
+    if window is None:
+        return None
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        x, y = _tensor(operands[0]), _tensor(results[0])
+        where = torch.empty_like(y, dtype=torch.int64)
+        return lambda: _aten.max_pool2d_with_indices.out(x, *window.maximum, out=y, indices=where)
+
+    return _simple(request, bind)
+
+
+def _max_pool_grad(request: Request) -> Offer | None:
+    window = _Window.of(request.attributes, (*request.operands, *request.results))
+    if window is None:
+        return None
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        x, y, dy = map(_tensor, operands)
+        dx = _tensor(results[0])
+        again, where = torch.empty_like(y), torch.empty_like(y, dtype=torch.int64)
+
+        def run() -> None:
+            _aten.max_pool2d_with_indices.out(x, *window.maximum, out=again, indices=where)
+            _aten.max_pool2d_with_indices_backward.grad_input(dy, x, *window.maximum, where, grad_input=dx)
+
+        return run
+
+    return _simple(request, bind)
+
+
+def _avg_pool(request: Request) -> Offer | None:
+    window = _Window.of(request.attributes, (*request.operands, *request.results))
+    if window is None:
+        return None
+    include, divisor = bool(request.attributes["count_include_pad"]), request.attributes["divisor"]
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        x, y = _tensor(operands[0]), _tensor(results[0])
+        given = (window.kernel, window.strides, window.padding, False, include, divisor)
+        return lambda: _aten.avg_pool2d.out(x, *given, out=y)
+
+    return _simple(request, bind)
+
+
+def _avg_pool_grad(request: Request) -> Offer | None:
+    window = _Window.of(request.attributes, (*request.operands, *request.results))
+    if window is None:
+        return None
+    include, divisor = bool(request.attributes["count_include_pad"]), request.attributes["divisor"]
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        dy, dx = _tensor(operands[0]), _tensor(results[0])
+        like = _untouched(dx.shape, request.results[0])
+        given = (window.kernel, window.strides, window.padding, False, include, divisor)
+        return lambda: _aten.avg_pool2d_backward.grad_input(dy, like, *given, grad_input=dx)
+
+    return _simple(request, bind)
+
+
+# Attention
+
+
+def _attention(request: Request) -> Offer | None:
+    if not _floats(request.operands) or len(request.operands[0].shape) < 3:
+        return None
+    a = request.attributes
+    causal, scale = bool(a["causal"]), float(a["scale"])  # type: ignore[arg-type]
+    if causal and len(request.operands) == 4:
+        return None
+
+    def bind(operands: Arrays, results: Arrays) -> Run:
+        q, k, v, *masks = map(_tensor, operands)
+        y = _tensor(results[0])
+        mask = masks[0] if masks else None
+        if mask is not None:
+            mask = mask.expand(*q.shape[:-1], k.shape[-2])
+        call = torch.nn.functional.scaled_dot_product_attention
+        return lambda: y.copy_(call(q, k, v, mask, is_causal=causal, scale=scale))
+
+    return _simple(request, bind)
+
+
+_OFFERS: dict[str, Callable[[Request], Offer | None]] = {
+    "conv": _conv,
+    "conv_input_grad": _conv_input_grad,
+    "conv_weight_grad": _conv_weight_grad,
+    "max_pool": _max_pool,
+    "max_pool_grad": _max_pool_grad,
+    "avg_pool": _avg_pool,
+    "avg_pool_grad": _avg_pool_grad,
+    "attention": _attention,
+}

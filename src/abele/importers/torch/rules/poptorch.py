@@ -1,0 +1,69 @@
+"""The operations of the ``poptorch`` namespace, which the vendor's API adds to torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from abele.importers.torch.emitter import Emitter, axis_of
+from abele.importers.torch.table import raw, rule
+from abele.importers.torch.tracer import Tracer
+from abele.ir import DType, Value
+
+
+@raw("poptorch::identity_loss")
+def identity_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    x, reduction = (*args, *kwargs.values())
+    value = tracer.e.emit("identity_loss", tracer.read(x), reduction=str(reduction))
+    tracer.losses.append(value)
+    return tracer.new(value, x.dtype)
+
+
+@rule(
+    "poptorch::nop",
+    "poptorch::set_available_memory",
+    "poptorch::set_overlap_for_input",
+    "poptorch::set_overlap_for_output",
+)
+def passed_on(e: Emitter, x: Value, *_: Any) -> Value:
+    return x
+
+
+@rule("poptorch::recomputation_checkpoint")
+def checkpoint(e: Emitter, x: Value) -> Value:
+    return e.emit("checkpoint", x)
+
+
+@rule("poptorch::ipu_print_tensor")
+def print_tensor(e: Emitter, x: Value, title: str = "", *_: Any, **__: Any) -> Value:
+    return e.emit("print_tensor", x, title=title)
+
+
+@rule("poptorch::internal_cast")
+def internal_cast(e: Emitter, x: Value, dtype: str) -> Value:
+    return e.cast(x, e.out.dtype)
+
+
+def _starts(e: Emitter, x: Value, axis: int, start: Value) -> Value:
+    """Where a window starts in every dimension: at ``start`` along one axis, at zero along the others."""
+    parts = [e.number(0, DType.I32, (n,)) for n in (axis, len(x.shape) - axis - 1)]
+    return e.concat([parts[0], e.reshape(e.cast(start, DType.I32), (1,)), parts[1]], 0)
+
+
+@rule("poptorch::dynamic_slice")
+def dynamic_slice(e: Emitter, x: Value, dim: int, start: Value, size: int, step: int) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    sizes = list(x.shape)
+    sizes[axis] = size
+    part = e.emit("dynamic_slice", x, _starts(e, x, axis, start), sizes=tuple(sizes))
+    return e.slice(part, axis, 0, size, step)
+
+
+@rule("poptorch::dynamic_update")
+def dynamic_update(e: Emitter, x: Value, src: Value, dim: int, start: Value, size: int) -> Value:
+    axis = axis_of(dim, len(x.shape))
+    return e.emit("dynamic_update", x, e.cast(src, x.dtype), _starts(e, x, axis, start))
+
+
+@raw("poptorch::push_name_scope", "poptorch::pop_name_scope")
+def name_scope(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return func(*args, **kwargs)

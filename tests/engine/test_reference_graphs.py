@@ -1,0 +1,148 @@
+"""Lowered programs on the reference executor: numbers against the interpreter of graphs, bytes against the cost.
+
+Every operation that has a plan runs its samples here, on machines of 1 to 16 tiles.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import abele.ops  # noqa: F401  (fills the registries)
+from abele.compile.lower import lower
+from abele.cost import cost
+from abele.cost.columns import Columns
+from abele.cost.cycles import Charger
+from abele.engine.reference import run_reference
+from abele.ir import OPERATIONS, Builder, Host, Origin, Port, evaluate, f16, f32
+from abele.machine import bow, find_system, one_ipu
+from abele.ops.planning import PLANS
+from abele.schedule import check, parse_schedule, print_schedule
+from abele.schedule.liveness import liveness
+
+STREAMS = {"host_load", "host_store"}
+TOLERANCE = {"f2": 6e-3, "f4": 2e-5}
+"""Half: partial sums are rounded once more than in the whole. Float: sums in another order."""
+
+
+def system_of(tiles, ipus=1):
+    chip = bow.derive("small", tiles=tiles)
+    return one_ipu(chip) if ipus == 1 else find_system("bow-pod16").derive("pod", chip=chip)
+
+
+def agree(have, want):
+    kind = want.dtype.kind + str(want.dtype.itemsize)
+    tolerance = TOLERANCE.get(kind, 0)
+    wide = want.astype(np.float64)
+    np.testing.assert_allclose(
+        have.reshape(want.shape).astype(np.float64),
+        wide,
+        rtol=tolerance,
+        atol=tolerance * max(1, np.abs(wide).max(initial=0)),
+    )
+
+
+def bytes_agree(run, schedule, system):
+    charger = Charger(schedule, system, liveness(schedule), Columns(schedule.tiles))
+    charger.function(schedule.main)
+    for count in run.counts:
+        for have, want in zip(charger.plan(count.step).sets, count.sets, strict=True):
+            assert have.vertices == want.vertices
+            np.testing.assert_array_equal(have.received, want.received)
+            assert have.sent >= want.sent.max()
+    profile = cost(schedule, system)
+    assert profile.cycles.total > 0 or not run.counts
+    assert sum(profile.memory.categories.values()) == profile.memory.max
+
+
+@pytest.mark.parametrize("name", sorted(n for n in PLANS if n in OPERATIONS and n not in STREAMS))
+def test_samples(name):
+    samples = list(OPERATIONS[name].samples())
+
+    @settings(max_examples=4, deadline=None, database=None, derandomize=True)
+    @given(index=st.integers(0, len(samples) - 1), tiles=st.sampled_from([1, 4, 7, 16]))
+    def run(index, tiles):
+        sample, system = samples[index], system_of(tiles)
+        b = Builder("main")
+        operands = [b.input(arg.type, "data", f"x{i}") for i, arg in enumerate(sample.operands)]
+        outputs = b.emit(name, operands, sample.attributes)
+        graph = b.finish(outputs, [Port("anchor", f"y{i}") for i in range(len(outputs))])
+        rng = np.random.default_rng(index)
+        inputs = [arg.values(rng) for arg in sample.operands]
+        schedule = check(lower(graph, system))
+        done = run_reference(schedule, [inputs])
+        for have, want in zip(done.outputs[0], evaluate(graph, inputs), strict=True):
+            agree(have, want)
+        bytes_agree(done, schedule, system)
+
+    run()
+
+
+def network(width=6, layers=2, half=False, ipus=1):
+    """Layers by an outlined function, one call each, the last on the last IPU; the weights are state."""
+    type_ = f16 if half else f32
+    f = Builder("layer")
+    x, w, c = (f.input(type_(*s)) for s in ((5, width), (width, width), (width,)))
+    with f.at(Origin("net.py", 3, "layer")):
+        layer = f.finish([f.tanh(f.add(f.matmul(x, w), c))])
+    b = Builder("main", {"layer": layer})
+    value = b.input(type_(5, width), "data", "x")
+    weights = [
+        (b.input(type_(width, width), "state", f"w{i}"), b.input(type_(width), "state", f"c{i}")) for i in range(layers)
+    ]
+    for pair in weights:
+        (value,) = b.call("layer", [value, *pair])
+    with b.at(Origin("net.py", 9, "head", ipu=ipus - 1)):
+        value = b.reduce_sum(b.mul(value, value), axes=(1,))
+    return b.finish([value], [Port("anchor", "y")])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(1, 2), st.sampled_from([1, 3, 8, 16]))
+def test_outlined_layers(width, layers, half, ipus, tiles):
+    graph, system = network(width, layers, half, ipus), system_of(tiles, ipus)
+    schedule = check(lower(graph, system))
+    assert parse_schedule(print_schedule(schedule)) == schedule
+    rng = np.random.default_rng(width)
+    inputs = [(rng.standard_normal(v.shape) * 0.3).astype(v.dtype.numpy) for v in graph.inputs]
+    run = run_reference(schedule, [inputs])
+    agree(run.outputs[0][0], evaluate(graph, inputs)[0])
+    bytes_agree(run, schedule, system)
+
+
+def accumulation(count, size=7):
+    """A state to which gradients of streamed batches are added in a loop, reduced over replicas, then a step taken."""
+    f = Builder("body")
+    total, w = f.input(f32(size)), f.input(f32(size))
+    x = f.host_load(stream="x", shape=(3, size), dtype="f32")
+    error = f.sub(x, f.expand(f.reshape(w, shape=(1, size)), shape=(3, size)))
+    total2 = f.add(total, f.reduce_sum(error, axes=(0,)))
+    f.emit("host_store", [f.reduce_sum(f.mul(error, error), axes=(0, 1))], {"stream": "loss"})
+    body = f.finish([total2])
+    b = Builder("main", {"body": body})
+    w = b.input(f32(size), "state", "w")
+    zero = b.emit("fill", [], {"value": 0.0, "dtype": "f32", "shape": (size,)})[0]
+    (total,) = b.repeat("body", count, [zero, w])
+    mean = b.all_reduce(total, reduction="mean")
+    rate = b.emit("fill", [], {"value": 0.1, "dtype": "f32", "shape": ()})[0]
+    return b.finish([b.add(w, b.mul(mean, rate))], [Port("state", "w")])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 4, 9]))
+def test_accumulation_over_replicas(count, replicas, tiles):
+    graph, system = accumulation(count), system_of(tiles, 2)
+    schedule = check(lower(graph, system, replicas=replicas))
+    rng = np.random.default_rng(3)
+    start = rng.standard_normal(7).astype(np.float32)
+    batches = [[rng.standard_normal((3, 7)).astype(np.float32) for _ in range(count)] for _ in range(replicas)]
+    hosts = [Host({"x": b}) for b in batches]
+    run = run_reference(schedule, [[start]] * replicas, hosts)
+    gradient = np.mean([sum((x - start).sum(0) for x in b) for b in batches], axis=0)
+    for replica in range(replicas):
+        np.testing.assert_allclose(run.next_state[replica]["w"], start + 0.1 * gradient, rtol=1e-5, atol=1e-5)
+        losses = [np.square(x - start, dtype=np.float64).sum() for x in batches[replica]]
+        np.testing.assert_allclose(np.ravel(hosts[replica].outputs["loss"]), losses, rtol=1e-4)
+    bytes_agree(run, schedule, system)
+    live = liveness(schedule)
+    assert live.final == ()  # the step is taken in place

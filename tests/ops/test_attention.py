@@ -1,0 +1,89 @@
+"""Attention beyond the shared samples: plans on any shapes and machines, the gradient's form, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abele.errors import InvalidOperand
+from abele.ir import Arg, Builder, Sample, f16, f32, infer_types
+from abele.ir.operation import lookup
+from abele.ops.planning import make_plan
+from tests.ops.harness import Case, ask, machine, plan_and_run
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_plans_on_any_shape(data):
+    draw = data.draw
+    lead = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
+    rows, keys, width, values = (draw(st.integers(1, 6)) for _ in range(4))
+    make = draw(st.sampled_from([f32, f16]))
+    causal = draw(st.booleans())
+    types = [make(*lead, rows, width), make(*lead, keys, width), make(*lead, keys, values)]
+    if draw(st.booleans()):
+        full = (*lead, rows, keys)
+        short = full[draw(st.integers(0, len(full) - 1)) :]
+        types.append(make(*(n if draw(st.booleans()) else 1 for n in short)))
+    sample = Sample(tuple(map(Arg, types)), {"scale": width**-0.5, "causal": causal})
+    plan_and_run(Case("attention", 0, sample), machine(draw(st.integers(1, 16))))
+
+
+def test_keys_follow_their_head():
+    """With one head a tile, nothing but its own keys and values is read."""
+    types = (f16(2, 8, 4, 16), f16(2, 8, 64, 16), f16(2, 8, 64, 16))
+    plan = plan_and_run(Case("attention", 0, Sample(tuple(map(Arg, types)), {"scale": 0.25})), machine(16))
+    (done,) = plan.sets
+    assert done.grid.blocks == 16
+    assert done.reads[1].layout.elements().tolist() == [64 * 16] * 16
+
+
+def test_bert_fits_a_chip():
+    types = (f16(1, 12, 128, 64),) * 3
+    case = Case("attention", 0, Sample(tuple(map(Arg, types)), {"scale": 0.125}))
+    (done,) = make_plan(ask(case, machine(1472))).sets
+    assert done.grid.blocks > 700
+
+
+def test_the_gradient_keeps_no_scores():
+    """The gradient is one operation on the operands: nothing of size L × S stands between forward and backward."""
+    b = Builder("main")
+    q, k, v = (b.input(f32(2, 9, 4)) for _ in range(3))
+    b.attention(q, k, v, scale=0.5)
+    (op,) = b.operations
+    dy = b.input(f32(2, 9, 4))
+    gradient = lookup("attention").gradient
+    assert len(gradient(b, op, [dy])) == 3
+    (made,) = b.operations[1:]
+    assert made.name == "attention_grad" and made.operands == (dy, q, k, v)
+    assert gradient(b, op, [None]) == [None] * 3
+
+
+def test_causal_rows_do_not_see_later_keys():
+    case = Case("attention", 0, Sample((Arg(f32(5, 4)),) * 3, {"scale": 0.5, "causal": True}))
+    from abele.ir import evaluate_operation
+
+    q, k, v = case.values()
+    before = evaluate_operation("attention", [q, k, v], case.attributes, case.results)[0]
+    v[3:] += 1
+    after = evaluate_operation("attention", [q, k, v], case.attributes, case.results)[0]
+    np.testing.assert_array_equal(before[:3], after[:3])
+    assert (before[3:] != after[3:]).all()
+
+
+@pytest.mark.parametrize(
+    ("types", "words"),
+    [
+        ((f32(2, 3, 4), f32(2, 3, 5), f32(2, 3, 4)), "k must be"),
+        ((f32(2, 3, 4), f32(2, 3, 4), f32(2, 5, 4)), "v must be"),
+        ((f32(2, 3, 4), f32(1, 3, 4), f32(1, 3, 4)), "k must be"),
+        ((f32(2, 3, 4), f32(2, 3, 4), f32(2, 3, 4), f32(2, 4)), "mask"),
+        ((f32(2, 3, 4), f32(2, 3, 4)), "not 2"),
+        ((f32(4), f32(4), f32(4)), "q must be"),
+    ],
+)
+def test_what_does_not_fit_is_refused(types, words):
+    with pytest.raises(InvalidOperand, match=words):
+        infer_types("attention", types, {"scale": 1.0, "causal": False})

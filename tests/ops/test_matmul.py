@@ -1,0 +1,173 @@
+"""Matrix products: planner choices on a whole chip, and turns when memory is short."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abele.errors import InvalidOperand
+from abele.ir import Arg, Sample, infer_types
+from abele.ir.types import f16, f32
+from abele.machine.presets import gc200
+from abele.ops.layouts import flat
+from abele.ops.matmul.search import Dimension, part_counts, search
+from abele.ops.planning import PlanOptions, Question, make_plan
+from abele.schedule.records import Plan, Use
+from abele.schedule.rules import check_plan
+from tests.ops.harness import Case, ask, evaluate_operation, machine, plan_and_run, run_plan
+
+PLAIN = {"transpose_a": False, "transpose_b": False, "partials": "f32"}
+
+
+def question(a, b, chip=gc200, homes=(None, None), proportion=0.6, **attributes) -> Question:
+    full = PLAIN | attributes
+    results = infer_types("matmul", (a, b), full)
+    return Question("matmul", tuple(full.items()), (a, b), results, homes, chip, 0, PlanOptions(proportion))
+
+
+def parts(plan: Plan, index: int = 0) -> dict[str, int]:
+    return {axis.name: axis.parts for axis in plan.sets[index].grid.axes}
+
+
+def received(plan: Plan, asked: Question) -> int:
+    """Bytes that the fullest tile receives before the products."""
+    return sum(
+        int(read.layout.elements().max()) * asked.operands[int(read.name[2:])].dtype.bytes
+        for read in plan.sets[0].reads
+        if not read.resident
+    )
+
+
+def test_large_product_fills_the_chip():
+    plan = make_plan(question(f16(1024, 1024), f16(1024, 1024), partials="f16"))
+    assert plan.sets[0].grid.blocks > 0.9 * gc200.tiles
+
+
+def test_sum_is_split_when_rows_and_columns_are_few():
+    plan = make_plan(question(f16(16, 8192), f16(8192, 16)))
+    assert parts(plan)["k"] > 16
+    assert [s.vertex for s in plan.sets] == ["MatmulAmp", "ReducePartials"]
+    assert plan.temporaries[0].shape[0] == parts(plan)["k"]
+
+
+def test_undecided_weights_of_a_thin_product_stay_where_they_are():
+    asked = question(f16(4, 1024), f16(4096, 1024), homes=(flat(f16(4, 1024), gc200), None), transpose_b=True)
+    plan = make_plan(asked)
+    assert plan.sets[0].reads[1].resident
+    assert not plan.sets[0].reads[0].resident
+
+
+def test_weights_that_lie_as_an_equal_product_reads_them_are_not_moved():
+    first = question(f16(4, 1024), f16(1024, 4096), homes=(flat(f16(4, 1024), gc200), None))
+    home = make_plan(first).sets[0].reads[1].layout
+    again = make_plan(question(f16(4, 1024), f16(1024, 4096), homes=(flat(f16(4, 1024), gc200), home)))
+    assert again.sets[0].reads[1].resident
+
+
+@pytest.mark.parametrize("proportion", [0.6, 0.1])
+def test_temporaries_keep_within_the_proportion(proportion):
+    asked = question(f16(2048, 2048), f16(2048, 1024), proportion=proportion)
+    plan = make_plan(asked)
+    assert received(plan, asked) <= proportion * gc200.tile_memory
+
+
+def test_what_cannot_fit_is_planned_all_the_same():
+    chip = gc200.derive("tiny", tiles=4, tile_memory=4096)
+    asked = question(f32(64, 257), f32(257, 61), chip=chip)
+    plan = make_plan(asked)
+    assert plan.sets
+
+
+def test_turns_give_the_same_numbers():
+    """Memory so short that columns (or rows) are done one part after another."""
+    rng = np.random.default_rng(0)
+    chip = gc200.derive("short", tiles=8, tile_memory=16384)
+    for a, b, attributes in (
+        (f32(96, 128), f32(128, 64), {}),
+        (f32(128, 96), f32(128, 64), {"transpose_a": True}),
+        (f32(96, 128), f32(64, 128), {"transpose_b": True}),
+        (f32(1, 512), f32(512, 61), {}),
+        (f32(512, 61), f32(61, 2), {}),
+    ):
+        asked = question(a, b, chip=chip, homes=(flat(a, chip), flat(b, chip)), proportion=0.25, **attributes)
+        plan = make_plan(asked)
+        uses = [Use("x", t) for t in (*asked.operands, *asked.results)]
+        assert not list(check_plan(plan, uses[:2], uses[2:], asked.homes, chip.tiles))
+        values = [rng.standard_normal(t.shape).astype(np.float32) for t in (a, b)]
+        (actual,) = run_plan(asked, plan, values)
+        (expected,) = evaluate_operation("matmul", values, PLAIN | attributes, asked.results)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    asked = question(f32(96, 128), f32(128, 64), chip=chip, proportion=0.25)
+    assert sum(s.vertex.startswith("Matmul") for s in make_plan(asked).sets) > 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_shape_plans_to_the_right_numbers(data):
+    size = st.integers(0, 40)
+    m, n, k = data.draw(size), data.draw(size), data.draw(size)
+    batch = data.draw(st.sampled_from([((), ()), ((3,), (3,)), ((2, 1), (1, 3)), ((3,), ()), ((), (2,)), ((0,), (0,))]))
+    ta, tb = data.draw(st.booleans()), data.draw(st.booleans())
+    make = data.draw(st.sampled_from([f16, f32]))
+    a = make(*batch[0], *((k, m) if ta else (m, k)))
+    b = make(*batch[1], *((n, k) if tb else (k, n)))
+    case = Case("matmul", 0, Sample((Arg(a), Arg(b)), PLAIN | {"transpose_a": ta, "transpose_b": tb}))
+    chip = machine(data.draw(st.sampled_from([1, 5, 16])))
+    homes = [data.draw(st.sampled_from([None, flat(t, chip)])) for t in (a, b)]
+    plan = plan_and_run(case, chip, homes)
+    uses = [Use("x", t) for t in (*case.operands, *case.results)]
+    assert not list(check_plan(plan, uses[:2], uses[2:], ask(case, chip, homes).homes, chip.tiles))
+
+
+def test_planning_is_a_function_of_the_question():
+    asked = question(f16(128, 768), f16(768, 3072))
+    assert make_plan(asked) == make_plan(asked)
+
+
+@given(st.integers(1, 5000), st.integers(1, 1472))
+@settings(max_examples=50, deadline=None)
+def test_part_counts_reach_every_length_with_the_fewest_parts(units, limit):
+    counts = part_counts(units, limit)
+    best: dict[int, int] = {}
+    for count in range(1, min(units, limit) + 1):
+        best.setdefault(-(-units // count), count)
+    assert counts == tuple(sorted(best.values()))
+
+
+def test_search_finds_the_best_split_of_a_small_space():
+    """Against every split, for an objective with a minimum inside."""
+    dimensions = [Dimension("x", 37), Dimension("y", 48, 4), Dimension("z", 5)]
+
+    def cost(parts):
+        lengths = [d.length(parts[d.name]) for d in dimensions]
+        return math.prod(lengths) + 3 * lengths[0] * parts["z"] + lengths[1], np.zeros_like(lengths[0])
+
+    found, score = search(dimensions, 24, cost)
+    every = [
+        (float(cost({"x": np.array([x]), "y": np.array([y]), "z": np.array([z])})[0][0]) + 1e-6 * x * y * z)
+        for x in range(1, 25)
+        for y in range(1, 13)
+        for z in range(1, 6)
+        if x * y * z <= 24
+    ]
+    assert score == pytest.approx(min(every))
+    assert math.prod(found.values()) <= 24
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "attributes", "names"),
+    [
+        (f32(2, 3), f32(4, 5), {}, "matmul of f32"),
+        (f32(3), f32(3, 4), {}, "Operand 0 of matmul"),
+        (f32(2, 3), f16(3, 4), {}, "Operands 0 and 1"),
+        (f32(2, 2, 3), f32(3, 3, 4), {}, "Batch dimensions"),
+        (f32(2, 3), f32(3, 4), {"partials": "f64"}, "'f64'"),
+    ],
+)
+def test_type_rule_names_what_is_wrong(a, b, attributes, names):
+    with pytest.raises(InvalidOperand, match=names):
+        infer_types("matmul", (a, b), PLAIN | attributes)
