@@ -12,7 +12,6 @@ import dataclasses
 import enum
 import multiprocessing
 import os
-import pickle
 import signal
 import time
 import traceback
@@ -105,7 +104,6 @@ class Worker:
     early_preload: bool
     seed: int
     file_sharing: bool
-    threads: int = 1
 
     def run(self, pipe: Connection, readers_end: Connection | None) -> None:
         """The main function of the process."""
@@ -115,8 +113,11 @@ class Worker:
             readers_end.close()  # inherited by fork; while it is open here, the reader's end of file is not seen
         if self.file_sharing:
             torch.multiprocessing.set_sharing_strategy("file_system")
+        # The loader's own workers are forked from here, which is quick, and safe in a process of one thread;
+        # they would else be started like this process, each importing PyTorch anew.
+        multiprocessing.set_start_method("fork", force=True)
         torch.manual_seed(self.seed)
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(1)
         self._pipe = pipe
         self._ring: Ring | None = None
         self._position = 0
@@ -253,8 +254,3 @@ def fill(ring: Ring, slot: int, element: Any) -> None:
 def _parent_lives() -> bool:
     parent = multiprocessing.parent_process()
     return parent is None or parent.is_alive()
-
-
-def check_picklable(worker: Worker) -> None:
-    """Raise the error of pickling what the worker needs, before a process is started."""
-    pickle.dumps(worker.make)

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +31,8 @@ _START_METHODS = {
 }
 #: How long a worker may take to stop by itself before it is stopped, in seconds.
 PATIENCE = 5.0
+#: The part of a data set whose loss at the end of each epoch is warned of.
+NOTABLE_LOSS = 0.1
 
 
 @dataclasses.dataclass
@@ -154,9 +157,10 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def _partition(self, arguments: dict[str, Any]) -> None:
         """Replace the order of the elements by this process's part of it."""
-        dataset, distributed = arguments["dataset"], self._options.Distributed
+        dataset: Any = arguments["dataset"]
+        distributed = self._options.Distributed
         require(
-            not isinstance(dataset, torch.utils.data.IterableDataset) and arguments.get("sampler") is None,
+            not issubclass(type(dataset), torch.utils.data.IterableDataset) and arguments.get("sampler") is None,
             "An iterable data set, or one with a sampler, cannot be shared out among processes: share it out "
             "yourself and pass auto_distributed_partitioning=False.",
         )
@@ -195,7 +199,8 @@ class DataLoader(torch.utils.data.DataLoader):
         if not arguments["drop_last"] or isinstance(dataset, torch.utils.data.IterableDataset):
             return
         try:
-            length = len(arguments.get("sampler") or dataset)
+            source: Any = arguments.get("sampler") or dataset
+            length = len(source)
         except TypeError:
             return
         if length < size:
@@ -205,7 +210,9 @@ class DataLoader(torch.utils.data.DataLoader):
                 size,
             )
         elif length % size:
-            logger.warning(
+            # A few elements are what the default is known for; a good part of the data is worth a warning.
+            logger.log(
+                logging.WARNING if length % size >= NOTABLE_LOSS * length else logging.DEBUG,
                 "drop_last=True drops %d of the %d elements at the end of each epoch: the combined batch size is %d.",
                 length % size,
                 length,
@@ -335,7 +342,7 @@ class _WorkerHandle:
 
     def __init__(self, worker: Worker, method: str) -> None:
         self._process: Any = None
-        context = torch.multiprocessing.get_context(method)
+        context: Any = torch.multiprocessing.get_context(method)
         if method == "forkserver":
             # The server imports PyTorch once; else every worker would, which takes seconds.
             context.set_forkserver_preload(["__main__", "torch", "poptorch.dataloader"])
@@ -376,7 +383,7 @@ class _WorkerHandle:
         try:
             message = self._conn.recv()
         except EOFError:
-            self._died(what)
+            return self._died(what)
         if isinstance(message, Failure):
             self.stop()
             raise Error(f"The data loader's worker thread {what}. It raised:\n{message.traceback}")

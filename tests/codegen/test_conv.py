@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from abele.codegen import Expr, Library, Operand, Output, reduce_kernels
 from abele.codegen.conv import (
     Convolution,
+    channels_first_kernel,
+    channels_first_strides,
     conv_kernel,
     input_gradient,
     output_strides,
@@ -98,6 +102,26 @@ def test_convolution_and_gradients(name: str) -> None:
     dx = np.full(image.shape, np.nan, np.float32)
     run(library, back, to_input, upstream, flipped, [dx], c.stride)
     assert np.allclose(dx, last(x.grad), rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["3x3", "1x1", "grouped", "3d"])
+def test_channels_first(name: str) -> None:
+    c = CASES[name]
+    c = replace(c, stride=(*c.stride[:-1], 1))
+    torch.manual_seed(0)
+    x, w = torch.randn(c.images, c.channels, *c.size), torch.randn(c.filters, c.channels // c.groups, *c.kernel)
+    bias = torch.randn(c.filters)
+    conv = {2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}[len(c.size)]
+    padding = [low for low, _ in c.padding]
+    want = conv(x.double(), w.double(), bias.double(), c.stride, padding, c.dilation, c.groups)
+    places = channels_first_strides(c)
+    per_filter = (c.filters // c.groups, *(0,) * (len(places) - 3), 1, 0)
+    exprs = [Expr("add", (0, 1), "f32")]
+    kernel = channels_first_kernel(c, [Output(2, "f32", places)], operands=[Operand("f32", per_filter)], exprs=exprs)
+    padded = np.pad(x.numpy(), ((0, 0), (0, 0), *c.padding))
+    got = np.full(want.shape, np.nan, np.float32)
+    Library([kernel]).call(kernel, [w.numpy(), padded, bias.numpy(), got])
+    assert np.allclose(got, want.numpy(), rtol=1e-5, atol=2e-5)
 
 
 def test_pooling_and_depthwise_are_reductions_over_windows() -> None:

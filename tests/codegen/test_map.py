@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from abele.codegen import Expr, Host, Library, Operand, Output, host, map_kernel
 from abele.codegen.space import contiguous
 
-NUMPY = {"f32": np.float32, "f16": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "i16": np.int16, "u32": np.uint32, "u8": np.uint8,
-         "bool": np.bool_}  # fmt: skip
+NUMPY = {
+    "f32": np.float32, "f16": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "i16": np.int16,
+    "u8": np.uint8, "u32": np.uint32, "bool": np.bool_,
+}  # fmt: skip
 
 
 def element_strides(a: np.ndarray) -> tuple[int, ...]:

@@ -72,8 +72,8 @@ def compare(run, charger):
         assert len(plan.sets) == len(count.sets)
         for have, want in zip(plan.sets, count.sets, strict=True):
             assert have.vertices == want.vertices
-            np.testing.assert_array_equal(have.received, want.received)
-            assert have.sent >= want.sent.max()
+            np.testing.assert_array_equal(have.moved.received, want.received)
+            assert have.moved.sent >= want.sent.max()
 
 
 def test_operand_of_another_ipu_goes_over_the_links():
@@ -105,9 +105,9 @@ def test_cycles_by_hand():
     add = charged(dense(tiles=8), one_ipu(chip)).plan(dense(tiles=8).main.nodes[1])
     (only,) = charged(s := dense(tiles=8), one_ipu(chip)).plan(s.main.nodes[1]).sets
     assert add.vertices == 4
-    assert only.received.max() == 6
+    assert only.moved.received.max() == 6
     moving = 2 + chip.exchange_fragment_instructions  # ceil(6 / 4) cycles, one fragment
-    assert only.exchange == chip.exchange_start_cycles + moving
+    assert only.moved.exchange == chip.exchange_start_cycles + moving
     assert only.sync == chip.sync_cycles + chip.compute_set_cycles
     assert only.compute == 10 + 2 * 3 + 3 + 2 * 3  # the test's own vertex: elements read and written
 

@@ -36,7 +36,8 @@ from abele.machine.chip import Chip
 from abele.machine.presets import gc200
 from abele.ops.planning import Question, make_plan
 from abele.schedule.layout import Layout
-from abele.schedule.records import Access, ComputeSet, Plan
+from abele.schedule.records import Access, ComputeSet, Plan, Use
+from abele.schedule.rules import check_plan
 from abele.schedule.vertex import Block, Work, vertex_kind
 from tests.ops import twins
 
@@ -393,6 +394,8 @@ def plan_and_run(case: Case, chip: Chip, homes: Sequence[Layout | None] | None =
     if not plan.sets:
         assert len(plan.homes) == len(case.results)
         return plan
+    uses = ([Use(f"t{i}", t) for i, t in enumerate(types)] for types in (case.operands, case.results))
+    assert not list(check_plan(plan, *uses, question.homes, chip.tiles))
     actual = run_plan(question, plan, values)
     expected = evaluate_operation(case.name, values, case.attributes, case.results)
     for i, (a, e, t) in enumerate(zip(actual, expected, case.results, strict=True)):

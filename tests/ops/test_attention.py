@@ -43,8 +43,19 @@ def test_keys_follow_their_head():
 def test_bert_fits_a_chip():
     types = (f16(1, 12, 128, 64),) * 3
     case = Case("attention", 0, Sample(tuple(map(Arg, types)), {"scale": 0.125}))
-    (done,) = make_plan(ask(case, machine(1472))).sets
-    assert done.grid.blocks > 700
+    first = make_plan(ask(case, machine(1472))).sets[0]
+    assert first.grid.blocks > 700
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, f32(1, 300), f32(3, 300), f16(2, 1, 300)])
+def test_keys_are_split_where_rows_are_few(mask, causal):
+    """Three rows against 300 keys on 16 tiles: pieces are joined; causal rows do not see most pieces at all."""
+    make = f16 if mask is not None and str(mask.dtype) == "f16" else f32
+    types = [make(2, 3, 8), make(2, 300, 8), make(2, 300, 5)] + ([] if mask is None else [mask])
+    case = Case("attention", 0, Sample(tuple(map(Arg, types)), {"scale": 0.3, "causal": causal}))
+    plan = plan_and_run(case, machine(16))
+    assert [s.vertex for s in plan.sets] == ["AttentionPart", "AttentionJoin"]
 
 
 def test_the_gradient_keeps_no_scores():

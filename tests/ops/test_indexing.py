@@ -147,8 +147,9 @@ def test_what_does_not_fit_is_refused(name, types, attributes, words):
 
 
 def test_an_index_out_of_range_is_an_error():
-    for name, operands in (("gather", 2), ("scatter_add", 3)):
-        values = [np.zeros(3, np.float32), np.array([3], np.int32), np.zeros(1, np.float32)][:operands]
+    for name, operands in (("gather", 2), ("gather_elements", 2), ("scatter_add", 3)):
         types = infer_types(name, [f32(3), i32(1), f32(1)][:operands], {"axis": 0})
-        with pytest.raises(IndexError):
-            evaluate_operation(name, values, {"axis": 0}, types)
+        for index in (3, -1):
+            values = [np.zeros(3, np.float32), np.array([index], np.int32), np.zeros(1, np.float32)][:operands]
+            with pytest.raises(IndexError):
+                evaluate_operation(name, values, {"axis": 0}, types)

@@ -11,6 +11,7 @@ from abele.ir import (
     NotDifferentiable,
     Primitive,
     check,
+    expansion,
     flops,
     parse_graph,
     print_graph,
@@ -23,13 +24,15 @@ from tests.ops.harness import TWINS, cases
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_is_whole(name):
     operation = OPERATIONS[name]
-    samples = list(operation.samples())
-    assert samples, f"{name} has no samples"
-    assert operation.effect or any(c.operands or c.results for c in cases([name]))
+    assert list(operation.samples()), f"{name} has no samples"
+    assert operation.name == name
     if isinstance(operation, Primitive):
+        for slot in (operation.infer, operation.reference, operation.flops):
+            assert callable(slot)
         assert name in PLANS or name in VIEWS, f"{name} has no plan"
-        assert callable(operation.gradient) or operation.gradient.reason
-        assert operation.reference.__doc__ is not None or callable(operation.reference)
+        assert callable(operation.gradient) or isinstance(operation.gradient, NotDifferentiable)
+    else:
+        assert callable(operation.expand)
     if isinstance(operation.gradient, NotDifferentiable):
         assert operation.gradient.reason
 
@@ -52,11 +55,38 @@ def test_nothing_is_planned_or_compared_that_does_not_exist():
 
 
 def test_composites_come_down_to_primitives():
-    from abele.ir import expansion
+    """No composite expands, through others, to itself."""
+    inner = {
+        name: {op.name for case in cases([name]) for op in expansion(name, case.operands, case.attributes).operations}
+        for name, operation in OPERATIONS.items()
+        if isinstance(operation, Composite)
+    }
 
-    for name, operation in OPERATIONS.items():
-        if not isinstance(operation, Composite):
-            continue
-        for case in cases([name]):
-            for op in expansion(name, case.operands, case.attributes).operations:
-                assert op.name in OPERATIONS and op.name != name
+    def reached(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"{' > '.join((*above, name))}"
+        for other in inner.get(name, ()):
+            reached(other, (*above, name))
+
+    for name in inner:
+        reached(name, ())
+
+
+def test_there_are_families_for_everything():
+    """The operations that the importers may count on."""
+    for name in [
+        "add",
+        "gelu",
+        "matmul",
+        "conv",
+        "max_pool",
+        "reduce_sum",
+        "softmax",
+        "layer_norm",
+        "gather",
+        "top_k",
+        "dropout",
+        "attention",
+        "lstm",
+    ]:
+        assert name in OPERATIONS
+    assert not set(VIEWS) - set(OPERATIONS)

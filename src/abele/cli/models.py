@@ -112,7 +112,7 @@ def one_loss(graph: Graph, captured: Any) -> Graph:
     if len(found) != 1:
         raise InvalidOption(
             f"The model has {len(found)} independent losses; training needs exactly one",
-            remedy="Return the loss from the forward, made by one of torch's losses or marked by poptorch.identity_loss.",
+            remedy="Return the loss from the forward: one of torch's, or marked by poptorch.identity_loss.",
         )
     loss = captured.losses[found[0]]
     kept = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "loss"]

@@ -91,8 +91,8 @@ def show(document: Mapping[str, Any]) -> None:
     if "wall_seconds" in document:
         out.print(
             f"run here: {document['wall_seconds'] * 1e3:.2f} ms of wall time a run "
-            f"({document['cpu_seconds'] * 1e3:.2f} ms of CPU), median of {document['runs']}; this is this computer's clock, "
-            "the figures above are the modelled machine's",
+            f"({document['cpu_seconds'] * 1e3:.2f} ms of CPU), median of {document['runs']}; "
+            "this is this computer's clock, the figures above are the modelled machine's",
             markup=False,
         )
     if "explanation" in document:
@@ -168,7 +168,7 @@ def _measured(program: Mapping[str, Any], runs: int, tell: Any) -> dict[str, Any
     engine = Engine(compiled.executable.schedule)
     for name, value in loaded.state.items():
         engine.write(name, value)
-    for name in engine.program.states:
+    for name in engine.states:
         if name.startswith("learning_rate"):
             engine.write(name, np.float32(0.01))
     turns, replicas = compiled.options.accumulation, compiled.options.replicas

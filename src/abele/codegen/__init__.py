@@ -14,8 +14,8 @@ nothing and call no library. A function that returns a *tuple* of kernels wants 
 one before any of the next, each with the same pointers.
 
 **Dtypes.** ``"f32"``, ``"f16"`` (held in memory as float32 whose values lie on the half grid; every result is
-rounded to it, to nearest even), ``"i8"``, ``"u8"``, ``"i16"``, ``"i32"``, ``"u32"``, ``"i64"``, ``"bool"`` (one byte, 0 or 1).
-Strides count elements, not bytes; stride 0 broadcasts.
+rounded to it, to nearest even), ``"i8"``, ``"u8"``, ``"i16"``, ``"i32"``, ``"u32"``, ``"i64"``, ``"bool"``
+(one byte, 0 or 1). Strides count elements, not bytes; stride 0 broadcasts.
 
 **Expressions.** ``Expr(fn, args, dtype, **attrs)`` is a node of a scalar program. With ``n`` operands, numbers
 ``0 .. n-1`` in ``args`` are the operands and ``n + j`` is the ``j``-th node of the list. A constant is
@@ -85,8 +85,10 @@ nodes 1.. are the operands, strided over ``(*batch, m, n)``. Linear with bias an
 **Convolutions** (``conv.py``): ``Convolution(...)`` is the shape; ``conv_kernel(c, outputs, operands, exprs)`` runs
 over a channels-last image that carries its border of zeros, ``weight_pack_kernel(c, strides)`` packs the weights,
 ``place_kernel`` copies an image of any layout into the padded buffer, ``weight_gradient_kernel(c)`` is the gradient
-by the weights, ``input_gradient(c)`` the convolution that is the gradient by the input. Depthwise convolutions and
-pooling are ``reduce_kernels`` over ``(image, y, x, channel, ky, kx)`` with strides that overlap.
+by the weights, ``input_gradient(c)`` the convolution that is the gradient by the input.
+``channels_first_kernel(c, outputs, ...)`` needs neither packing nor another layout and is as fast where rows are
+long. Depthwise convolutions and pooling are ``reduce_kernels`` over ``(image, y, x, channel, ky, kx)`` with strides
+that overlap.
 
 **Random numbers** (``random.py``): ``uniform_kernel`` and ``normal_kernel``, Philox4x32-10 by element number.
 

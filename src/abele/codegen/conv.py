@@ -18,6 +18,7 @@ from abele.codegen.host import Host
 from abele.codegen.indexing import copy_kernel
 from abele.codegen.module import Kernel
 from abele.codegen.space import contiguous
+from abele.errors import Unsupported
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,54 @@ def output_strides(c: Convolution) -> tuple[int, ...]:
     return (c.filters // c.groups, *contiguous((c.images, *c.out, c.filters)))
 
 
+def channels_first_kernel(
+    c: Convolution,
+    outputs: Sequence[Output],
+    *,
+    operands: Sequence[Operand] = (),
+    exprs: Sequence[Expr] = (),
+    target: Host | None = None,
+) -> Kernel:
+    """The convolution of images that lie channels first, whose last stride is 1. Pointers: weights, padded input
+    ``[images, channels, *padded]``, operands, outputs.
+
+    Nothing is packed: the weights ``[filters, channels of the group, *kernel]`` are read in place as the left
+    operand, the rows of the image as the right one. Fast where rows are long (28 and more with AVX-512) or the
+    kernel is 1; otherwise :func:`conv_kernel` is faster.
+
+    Operands and outputs have strides over ``(group, image, *spatial but the last, filter of the group, last)``.
+    """
+    if c.stride[-1] != 1:
+        raise Unsupported("a channels-first convolution with a stride in its last dimension", remedy="Use conv_kernel.")
+    per_group, filters, kernel = c.channels // c.groups, c.filters // c.groups, math.prod(c.kernel)
+    image, channel, *steps = contiguous((c.images, c.channels, *c.padded))
+    along_out = tuple(s * t for s, t in zip(c.stride, steps, strict=True))
+    along_kernel = tuple(d * t for d, t in zip(c.dilation, steps, strict=True))
+    rows, last = c.out[:-1], c.out[-1]
+    if kernel == 1 and all(n == 1 for n in c.stride) and not any(map(any, c.padding)):
+        # Of a 1x1 convolution the whole image is one row.
+        rows, last = (1,) * len(rows), math.prod(c.out)
+    none = (0,) * len(rows)
+    return contract_kernel(
+        (c.groups, c.images, *rows),
+        (filters,),
+        last,
+        (per_group, *c.kernel),
+        (filters * per_group * kernel, 0, *none, per_group * kernel, kernel, *contiguous(c.kernel)),
+        outputs,
+        b=(per_group * channel, image, *along_out[:-1], channel, *along_kernel, 1),
+        operands=operands,
+        exprs=exprs,
+        target=target,
+    )
+
+
+def channels_first_strides(c: Convolution) -> tuple[int, ...]:
+    """Strides of a row-major ``[images, filters, *out]`` as :func:`channels_first_kernel` wants them."""
+    image, channel, *steps = contiguous((c.images, c.filters, *c.out))
+    return (c.filters // c.groups * channel, image, *steps[:-1], channel, steps[-1])
+
+
 def weight_gradient_kernel(c: Convolution, target: Host | None = None) -> Kernel:
     """Gradient by the weights. Pointers: padded input, gradient of the output ``[images, *out, filters]``,
     gradient of the weights ``[group, *kernel, channel, filter]`` row-major."""
@@ -176,6 +225,8 @@ def input_gradient(c: Convolution) -> Convolution:
     padding = []
     for n, wide, k, d, (low, _) in zip(c.size, spread, c.kernel, c.dilation, c.padding, strict=True):
         before = d * (k - 1) - low
+        if before < 0 or n + d * (k - 1) < wide + before:
+            raise Unsupported("the gradient of a convolution whose padding is wider than its kernel")
         padding.append((before, n + d * (k - 1) - wide - before))
     ones = (1,) * len(c.size)
     return Convolution(c.images, spread, c.filters, c.channels, c.kernel, ones, c.dilation, tuple(padding), c.groups)

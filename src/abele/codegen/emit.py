@@ -195,20 +195,20 @@ class Value:
 class Function:
     """Writes one ``void`` LLVM function; :attr:`parameters` are its arguments in order."""
 
-    def __init__(self, name: str, types: Sequence[str], *, internal: bool = False, attributes: str = "") -> None:
+    def __init__(self, name: str, types: Sequence[str]) -> None:
         self.name = name
+        self.attributes = ""
         self._lines: list[str] = []
         self._locals: list[str] = []
         self._block = "entry"
         self._count = 0
         self.parameters = [Value(self, type, f"%p{i}") for i, type in enumerate(types)]
-        linkage = "internal " if internal else ""
-        signature = ", ".join(f"{v.type} {v.text}" for v in self.parameters)
-        self._head = f"define {linkage}void @{name}({signature}) {attributes} {{"
 
     def text(self) -> str:
         """The finished function."""
-        return "\n".join([self._head, "entry:", *self._locals, *self._lines, "  ret void", "}"])
+        signature = ", ".join(f"{v.type} {v.text}" for v in self.parameters)
+        head = f"define void @{self.name}({signature}) {self.attributes} {{"
+        return "\n".join([head, "entry:", *self._locals, *self._lines, "  ret void", "}"])
 
     def emit(self, type: str, instruction: str) -> Value:
         """Appends ``%new = instruction``."""
@@ -240,21 +240,11 @@ class Function:
             return self.const(0, scalar)
         return Value(self, vector(scalar, lanes), "<" + ", ".join(f"{scalar} {i}" for i in range(lanes)) + ">")
 
-    def intrinsic(self, name: str, *arguments: Value, result: str | None = None) -> Value:
-        """Calls ``llvm.name`` overloaded on the first argument's type."""
-        type = result or arguments[0].type
+    def intrinsic(self, name: str, *arguments: Value) -> Value:
+        """Calls ``llvm.name`` overloaded on the first argument's type, which is the result's too."""
+        type = arguments[0].type
         listed = ", ".join(f"{a.type} {a.text}" for a in arguments)
         return self.emit(type, f"call {type} @llvm.{name}.{mangled(arguments[0].type)}({listed})")
-
-    def gather_lanes(self, scalars: Sequence[Value]) -> Value:
-        """One vector out of scalars."""
-        type = vector(scalars[0].type, len(scalars))
-        if len(scalars) == 1:
-            return scalars[0]
-        whole = Value(self, type, "poison")
-        for i, s in enumerate(scalars):
-            whole = self.emit(type, f"insertelement {type} {whole.text}, {s.type} {s.text}, i64 {i}")
-        return whole
 
     def offset(self, pointer: Value, count: Value | int, type: str) -> Value:
         """``pointer`` moved by ``count`` elements of ``type``."""
@@ -264,9 +254,9 @@ class Function:
             count = self.const(count, "i64")
         return self.emit("ptr", f"getelementptr {type}, ptr {pointer.text}, i64 {count.text}")
 
-    def load(self, type: str, pointer: Value, mask: Value | None = None, align: int | None = None) -> Value:
+    def load(self, type: str, pointer: Value, mask: Value | None = None) -> Value:
         """A load aligned as one element is; lanes that ``mask`` turns off read as zero."""
-        align = align or size_of(element(type))
+        align = size_of(element(type))
         if mask is None:
             return self.emit(type, f"load {type}, ptr {pointer.text}, align {align}")
         return self.emit(

@@ -36,7 +36,7 @@ class Kernel:
 
     Attributes:
         name: the symbol, a hash of the text.
-        text: the function, and whatever internal functions it calls.
+        text: the function.
         pointers: how many addresses it takes.
         units: independent pieces of work; a call does those of ``[begin, end)``.
         grain: where a range may be cut: multiples of this give the same bits as one call, at full speed.
@@ -53,9 +53,9 @@ class Kernel:
     cost: int = 1
 
 
-def start(types: Sequence[str] = ("ptr", "i64", "i64")) -> Function:
+def start() -> Function:
     """A function with the common signature, to be ended with :func:`finish`."""
-    return Function("@", types)
+    return Function("kernel", ("ptr", "i64", "i64"))
 
 
 def finish(
@@ -65,19 +65,16 @@ def finish(
     units: int,
     *,
     grain: int = 1,
-    workspace: int = 0,
     cost: int = 1,
-    helpers: Sequence[Function] = (),
     target: Host | None = None,
 ) -> Kernel:
     """Names what :func:`start` began by its content and makes the kernel."""
     bits = (target or host()).vector_bits
-    attributes = f'nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
-    body = "\n".join([*(h.text() for h in helpers), fn.text()]).replace(") #0 {", f") {attributes} {{")
-    name = f"{prefix}_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
-    for helper in helpers:
-        body = body.replace(f"@{helper.name}(", f"@{name}_{helper.name}(")
-    return Kernel(name, body.replace("@@(", f"@{name}("), pointers, units, grain, workspace, cost)
+    # Without these, processors that prefer narrow vectors would get them.
+    fn.attributes = f'nounwind "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
+    digest = hashlib.sha256(fn.text().encode()).hexdigest()[:16]
+    fn.name = f"{prefix}_{digest}"
+    return Kernel(fn.name, fn.text(), pointers, units, grain, 0, cost)
 
 
 def arguments(fn: Function, count: int) -> list:

@@ -366,9 +366,7 @@ class Emitter:
             return terms
 
         first = len(self.job.operands)
-        totals = (self._pass_along if self.along else self._pass_across)(
-            reducers, at, slots, flat, visit, bool(writes or stashes)
-        )
+        totals = (self._pass_along if self.along else self._pass_across)(reducers, at, slots, flat, visit)
         states = iter(totals)
         for values in known:
             for r in reducers:
@@ -423,7 +421,7 @@ class Emitter:
             result += r.combine(a[at : at + width], b[at : at + width], self.dtypes[r.arg])
         return result
 
-    def _pass_along(self, reducers, at, slots, identity, visit, writes) -> list[Value]:
+    def _pass_along(self, reducers, at, slots, identity, visit) -> list[Value]:
         """The vector dimension is reduced: accumulators along each row, folded at its end."""
         fn, lanes, inner = self.fn, self.lanes, self.inner
         body = len(self.job.exprs) + len(self.job.operands)
@@ -490,7 +488,7 @@ class Emitter:
 
         return self._walk(self.walk_shape, [], identity, identity, rows_of, merge if reducers else None)
 
-    def _pass_across(self, reducers, at, slots, identity, visit, writes) -> list[Value]:
+    def _pass_across(self, reducers, at, slots, identity, visit) -> list[Value]:
         """The vector dimension is kept: a lane owns a column, and the reduced dimensions are walked."""
         width = len(identity) // len(slots)
 

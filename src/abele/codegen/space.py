@@ -86,16 +86,11 @@ def nest(
     at: Sequence[Value],
     carried: Sequence[Value],
     body: Callable[..., Sequence[Value] | None],
-    bounds: tuple[Value | int, Value | int] | None = None,
 ) -> list[Value]:
-    """Loops over ``shape``; ``body(coordinates, *carried)`` gives the next carried values.
-
-    ``bounds`` replaces the range of the first loop.
-    """
+    """Loops over ``shape``; ``body(coordinates, *carried)`` gives the next carried values."""
     if not shape:
         return list(body(at, *carried) or ())
-    low, high = bounds or (0, shape[0])
-    return fn.loop(low, high, 1, carried, lambda i, *c: nest(fn, shape[1:], [*at, i], c, body))
+    return fn.loop(0, shape[0], 1, carried, lambda i, *c: nest(fn, shape[1:], [*at, i], c, body))
 
 
 class Row:

@@ -10,6 +10,8 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import abele
 from abele.compile.cache import Cache
@@ -31,7 +33,7 @@ class Executable:
     Attributes:
         schedule: what runs, is charged and is drawn.
         system: the machine that it was compiled for.
-        key: digest of the graph, the options, the machine and the version of Abele.
+        key: digest of the graph, the options, the machine and the compiler.
         passes: what each pass did (empty when the program came from the cache).
         cached: whether it came from the cache.
         compile_seconds: CPU seconds spent.
@@ -43,6 +45,17 @@ class Executable:
     passes: tuple[PassRecord, ...] = ()
     cached: bool = False
     compile_seconds: float = 0.0
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> str:
+    """Digest of the rooms that decide what a graph compiles to: another compiler gives other keys."""
+    digest = hashlib.sha256(abele.__version__.encode())
+    root = Path(abele.__file__).parent
+    for room in ("machine", "ir", "schedule", "ops", "compile"):
+        for file in sorted((root / room).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def compile_graph(
@@ -59,7 +72,7 @@ def compile_graph(
         watch: called with the name of each pass and the graph that it made, for progress and for looking in between.
     """
     start = time.process_time()
-    text = f"{abele.__version__}\n{options.describe()}\n{print_graph(graph)}"
+    text = f"{_compiler()}\n{options.describe()}\n{print_graph(graph)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     if cache is not None and (found := cache.get(key)) is not None:
         schedule = parse_schedule(found)

@@ -79,10 +79,13 @@ class _Lowering:
         callee = self.graph.functions[name]
         actuals = tuple(uses[v].tensor for v in op.operands)
         if name not in self.functions:
-            parameters = [
-                self.draft(name, v.type, "argument", self.drafts[a].home, self.drafts[a].ipu, self.drafts[a].source)
-                for v, a in zip(callee.inputs, actuals, strict=True)
-            ]
+            # What a loop carries lies where its body wants it; everything else lies as the first caller has it.
+            carried = len(op.results) if op.name == "repeat" else 0
+            parameters = []
+            for i, (value, actual) in enumerate(zip(callee.inputs, actuals, strict=True)):
+                given = self.drafts[actual]
+                home = None if i < carried else given.home
+                parameters.append(self.draft(name, value.type, "argument", home, given.ipu, given.source))
             self.functions[name] = self.function(callee, parameters)
             for parameter in parameters:
                 self.settle(parameter)
@@ -92,7 +95,7 @@ class _Lowering:
                 self.drafts[actual].home = self.settle(parameter)
         results = []
         for value, result in zip(op.results, function.results, strict=True):
-            results.append(self.draft(where, value.type, "value", self.settle(result), op.origin.ipu))
+            results.append(self.draft(where, value.type, "value", self.settle(result), self.drafts[result].ipu))
             uses[value] = Use(results[-1], value.type)
         if op.name == "call":
             return Call(name, actuals, tuple(results), op.origin)

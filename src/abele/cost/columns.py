@@ -21,6 +21,15 @@ class Columns:
         self.tiles = tiles
         self._by_id: dict[tuple[str, int], tuple[object, np.ndarray]] = {}
         self._by_value: dict[tuple[str, object], np.ndarray] = {}
+        self._numbers: dict[Layout, int] = {}
+        self._number_of: dict[int, tuple[Layout, int]] = {}
+
+    def number(self, layout: Layout) -> int:
+        """A number that equal layouts share."""
+        known = self._number_of.get(id(layout))
+        if known is None:
+            known = self._number_of[id(layout)] = layout, self._numbers.setdefault(layout, len(self._numbers))
+        return known[1]
 
     def elements(self, layout: Layout) -> np.ndarray:
         """Elements of the layout on each tile, ``int64[tiles]``; do not write to it."""
@@ -73,6 +82,25 @@ def most_sent(home: Layout, read: Layout) -> int:
     low, high = (np.array(side, np.int64)[:, None] for side in zip(*box, strict=True)) if box else (0, 0)
     inside = np.maximum(0, np.minimum(stop, high) - np.maximum(start, low))
     return int(np.prod(inside, axis=0).max())
+
+
+def run_length(layout: Layout) -> int:
+    """Elements of the longest region that follow one another in the tensor, all dimensions row-major.
+
+    Whole inner dimensions run on into the next outer one; a dimension that is cut ends the run.
+    """
+    run = 1
+    for span, size in zip(reversed(layout.spans), reversed(layout.shape), strict=True):
+        if span.axis is None:
+            run *= size
+            continue
+        axis = layout.grid.axes[span.axis]
+        longest = axis.classes()[0][0]
+        touched = min(size, max(0, (span.stride * (longest - 1) + span.extent - 1) // span.divide + 1))
+        run *= touched
+        if touched < size:
+            break
+    return run
 
 
 def shared_by_pairs(read: Layout, bus: int) -> bool:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from abele.cost.columns import Columns, most_sent, region_sizes, shared_by_pairs
+from abele.cost.columns import Columns, most_sent, region_sizes, run_length, shared_by_pairs
 from abele.ir.types import TensorType
 from abele.machine.exchange import (
     all_reduce_seconds,
+    exchange_code_bytes,
     exchange_cycles,
     host_seconds,
     link_seconds,
@@ -57,14 +58,33 @@ class Cycles:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """What is exchanged before a compute set.
+
+    Attributes:
+        received: bytes received by each tile, ``int64[tiles]``, other IPUs' included.
+        sent: bytes that one tile sends, at most; what several tiles receive is sent once.
+        linked: bytes that cross from other IPUs, each element once.
+        exchange, links: cycles between the tiles, and those that the links take longer.
+        code: bytes of exchange code on each tile, ``int64[tiles]``.
+    """
+
+    received: np.ndarray
+    sent: int
+    linked: int
+    exchange: float
+    links: float
+    code: np.ndarray
+
+
+@dataclass(frozen=True)
 class SetCost:
     """One compute set: cycles, and what moves.
 
     Attributes:
         vertex: the kind of its vertices, ``vertices`` of them.
-        compute, exchange, sync: tile cycles.
-        received: bytes received by each tile, ``int64[tiles]``, other IPUs' included; ``sent`` at most by one tile.
-        linked: bytes that cross from other IPUs, each element once.
+        compute, sync: tile cycles.
+        moved: its exchange.
         busy: cycles of all vertices together, for the balance of tiles.
         touched: bytes that the vertices load and store.
         scratch: bytes of scratch on a tile, at most.
@@ -73,12 +93,8 @@ class SetCost:
     vertex: str
     vertices: int
     compute: float
-    exchange: float
     sync: float
-    links: float
-    received: np.ndarray
-    sent: int
-    linked: int
+    moved: Moved
     busy: float
     touched: int
     scratch: int
@@ -122,7 +138,7 @@ class Charger:
 
     def _shared(self, step: Step) -> PlanCost:
         tensors = [self.schedule.tensors[use.tensor] for use in step.operands]
-        homes = tuple(id(t.home) for t in tensors)
+        homes = tuple(self.columns.number(t.home) for t in tensors)
         far = tuple(t.ipu if t.ipu != step.origin.ipu else -1 for t in tensors)
         types = tuple(use.type for use in (*step.operands, *step.results))
         key = (id(step.plan), homes, types, far, step.origin.ipu if any(f >= 0 for f in far) else -1)
@@ -145,16 +161,16 @@ class Charger:
                 homes.setdefault(access.name, []).append(access.layout)
         cycles = Cycles(
             sum(s.compute for s in sets),
-            sum(s.exchange for s in sets),
-            sum(s.links for s in sets),
+            sum(s.moved.exchange for s in sets),
+            sum(s.moved.links for s in sets),
             sum(s.sync for s in sets),
         )
         return PlanCost(
             tuple(sets),
             cycles,
             sum(s.vertices for s in sets),
-            sum(int(s.received.sum()) for s in sets),
-            sum(s.linked for s in sets),
+            sum(int(s.moved.received.sum()) for s in sets),
+            sum(s.moved.linked for s in sets),
             sum(s.touched for s in sets),
             sum(s.busy for s in sets),
         )
@@ -179,23 +195,19 @@ class Charger:
         kind = vertex_kind(cs.vertex)
         vertex = np.broadcast_to(np.asarray(kind.cycles(self.chip, work), np.float64), counts.shape)
         scratch = kind.temporary_bytes(work) if kind.temporary_bytes else 0
-        moved = [a for a in cs.reads if not a.resident or a.name in far]
-        received, exchange, sent, linked, links = self._exchange(moved, types, homes, far, ipu)
+        fetched = [a for a in cs.reads if not a.resident or a.name in far]
+        moved = self._exchange(fetched, types, homes, far, ipu)
         touched = sum(
             int((sizes * counts).sum()) * types[access.name].dtype.bytes
             for access, sizes in zip((*cs.reads, *cs.writes), (*work.reads, *work.writes), strict=True)
         )
-        syncs = sync_cycles(self.system, 2 if linked else 1) if exchange or links else 0
+        syncs = sync_cycles(self.system, 2 if moved.linked else 1) if moved.exchange or moved.links else 0
         return SetCost(
             cs.vertex,
             int(counts.sum()),
             float(vertex.max()),
-            exchange,
             float(syncs + self.chip.compute_set_cycles),
-            links,
-            received,
-            sent,
-            linked,
+            moved,
             float((vertex * counts).sum()),
             touched,
             int(np.max(scratch)),
@@ -203,31 +215,33 @@ class Charger:
 
     def _exchange(
         self,
-        moved: Sequence[Access],
+        fetched: Sequence[Access],
         types: dict[str, TensorType],
         homes: dict[str, list[Layout]],
         far: dict[str, int],
         ipu: int,
-    ) -> tuple[np.ndarray, float, int, int, float]:
-        """Received bytes by tile, exchange cycles, bytes sent by the busiest tile, bytes and cycles over links."""
-        single = np.zeros(self.schedule.tiles, np.int64)
-        paired = np.zeros(self.schedule.tiles, np.int64)
+    ) -> Moved:
+        single, paired, code = np.zeros((3, self.schedule.tiles), np.int64)
         sent, linked, links = 0, 0, 0.0
-        for access in moved:
-            size = types[access.name].dtype.bytes
-            column = paired if shared_by_pairs(access.layout, self.chip.tiles_per_exchange_bus) else single
-            column += self.columns.elements(access.layout) * size
+        for access in fetched:
+            size, layout = types[access.name].dtype.bytes, access.layout
+            elements = self.columns.elements(layout)
+            column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
+            column += elements * size
+            run = min(run_length(each) for each in (layout, *homes[access.name])) * size
+            fragment = max(self.chip.exchange_fragment_bytes, run)
+            code += exchange_code_bytes(self.chip, elements * size, fragment)
             source = far.get(access.name)
             if source is None:
-                sent += sum(most_sent(home, access.layout) for home in homes[access.name]) * size
+                sent += sum(most_sent(home, layout) for home in homes[access.name]) * size
             else:
                 # over the links each element comes once, whatever number of tiles reads it
-                crossing = min(types[access.name].size, int(self.columns.elements(access.layout).sum())) * size
+                crossing = min(types[access.name].size, int(elements.sum())) * size
                 linked += crossing
                 links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
         exchange = self._two_rates(single, paired, sent)
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
-        return single + paired, exchange, sent, linked, max(0.0, links - exchange)
+        return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
 
     def _two_rates(self, single: np.ndarray, paired: np.ndarray, sent: int) -> float:
         """Exchange cycles of the busiest tile when some of its bytes come at the rate of a shared bus."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from abele.cost.columns import Columns
 from abele.cost.cycles import Charger, PlanCost
-from abele.machine.exchange import exchange_code_bytes
 from abele.machine.system import System
 from abele.schedule.liveness import Liveness, Moment, names_made
 from abele.schedule.records import Plan, Schedule, Step
@@ -174,7 +173,7 @@ class _Memory:
                     code[ipu, name] = code[ipu, name] | covered if (ipu, name) in code else covered
                 fields = FIELD_BYTES * (len(cs.reads) + len(cs.writes))
                 found["vertex state"][ipu] += covered * (fields * steps)
-                found["exchange code"][ipu] += exchange_code_bytes(chip, charged.received) * steps
+                found["exchange code"][ipu] += charged.moved.code * steps
                 found["control code"][ipu] += CONTROL_INSTRUCTIONS * chip.instruction_bytes * steps
         for (ipu, name), covered in code.items():
             found["vertex code"][ipu] += covered * chip.estimate_of(name).code_bytes
@@ -235,7 +234,7 @@ class _Memory:
             for name, column in columns.items():
                 if uses[name][0] <= index <= uses[name][-1]:
                     held = held + column
-            parts.append((held, charged.received))
+            parts.append((held, charged.moved.received))
         return parts
 
     # the peak ------------------------------------------------------------------------------------------------

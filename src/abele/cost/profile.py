@@ -30,7 +30,8 @@ class StepProfile:
     """One step of the program, or the copies of one call, or the host exchange at its ends.
 
     Attributes:
-        name: the operation; ``call layer`` or ``repeat body`` for copies; ``begin`` and ``end``.
+        name: the operation, ``fused matmul`` for one with a map behind it; ``call layer`` or ``repeat body`` for
+            copies; ``begin`` and ``end``.
         function: the function that it stands in.
         origin: the user's line and module, stage, IPU and phase.
         times: how often one device iteration runs it.
@@ -340,8 +341,9 @@ def _step(
     plan, cycles = charger.plan(step), charger.node(step)
     compute = plan.cycles.compute * schedule.tiles
     shown = step.results or step.operands
+    root = step.attributes.get("root") if step.operation == "fused" else None
     return StepProfile(
-        step.operation,
+        f"fused {root}" if root else step.operation,
         function,
         step.origin,
         times,

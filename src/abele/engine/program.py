@@ -233,8 +233,8 @@ def numbered(instructions, start: int = 0) -> Iterator[tuple[int, Instruction, i
     at = start
     for instruction in instructions:
         if isinstance(instruction, Loop):
-            begin = at
-            for item in numbered(instruction.body, at + 1):
+            begin = at = at + 1
+            for item in numbered(instruction.body, at):
                 at = item[0]
                 yield item
             at += 1

@@ -76,7 +76,7 @@ class Provider(Protocol):
 ORDER = ("llvm", "onednn", "numpy")
 PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
-        "conv conv_input_grad conv_weight_grad max_pool max_pool_grad avg_pool avg_pool_grad attention lstm lstm_grad gru"
+        "conv conv_input_grad conv_weight_grad max_pool max_pool_grad avg_pool avg_pool_grad attention"
     ).split(),
     ("onednn", "llvm", "numpy"),
 )

@@ -87,6 +87,7 @@ class Scanner:
         while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
+                position += len(text[position:]) - len(text[position:].lstrip())
                 line = text.count("\n", 0, position) + 1
                 raise InvalidOperand(
                     f"Line {line} of the text is not understood near {text[position : position + 20]!r}"

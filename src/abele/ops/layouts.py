@@ -230,9 +230,10 @@ def align(layout: Layout, shape: Sequence[int], operand: Sequence[int]) -> Layou
     seen = view(layout, shape)
     if seen is None:
         return None
+    extra = len(shape) - len(operand)
     spans = [
         Span() if have == 1 and want != 1 else span
-        for have, want, span in zip(operand, shape[-len(operand) :], seen.spans[-len(operand) :], strict=True)
+        for have, want, span in zip(operand, shape[extra:], seen.spans[extra:], strict=True)
     ]
     return Layout(layout.grid, operand, tuple(spans))
 

@@ -12,7 +12,7 @@ from rich.text import Text
 Document = Mapping[str, Any]
 """What ``Profile.to_json`` gives."""
 
-KINDS = ("compute", "exchange", "sync", "host")
+KINDS = ("compute", "exchange", "links", "sync", "host", "bubble")
 
 
 def seconds(value: float) -> str:
@@ -47,9 +47,11 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     facts.add_row("throughput", f"{profile['throughput']:,.1f} samples/s")
     facts.add_row("arithmetic", f"{profile['flops'] / 1e9:,.3f} GFLOP, {100 * profile['peak_fraction']:.1f} % of peak")
     facts.add_row("energy", f"{profile['energy_joules']:.4g} J ({profile['energy']['basis']})")
-    facts.add_row("cycles", ", ".join(f"{kind} {share(profile['cycles_by'][kind], total)}" for kind in KINDS))
+    facts.add_row(
+        "cycles", ", ".join(f"{kind} {share(by, total)}" for kind in KINDS if (by := profile["cycles_by"][kind]))
+    )
     facts.add_row("tile memory", _memory(memory))
-    heaviest = Table("operation", "times", "cycles", "share", "compute", "exchange", "sync", title_justify="left")
+    heaviest = Table("operation", "times", "cycles", "share", "compute", "exchange", "links", "sync")
     for row in profile["by_operation"][:operations]:
         by = row["cycles_by"]
         heaviest.add_row(
@@ -57,7 +59,7 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
             f"{row['times']:,}",
             f"{row['cycles']:,.0f}",
             share(row["cycles"], total),
-            *(f"{by[kind]:,.0f}" for kind in KINDS[:3]),
+            *(f"{by[kind]:,.0f}" for kind in KINDS[:4]),
         )
     parts: list[RenderableType] = [Text(profile["name"], style="bold"), facts, heaviest]
     parts += [Text(f"Note: {note}", style="dim") for note in profile["notes"]]

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the profiles that are in the page. It sorts, scales and bins for the screen; every number comes from the data.
 const profiles = JSON.parse(document.getElementById("data").textContent);
-const KINDS = ["compute", "exchange", "sync", "host"];
+const KINDS = ["compute", "exchange", "links", "sync", "host", "bubble"];
 const main = document.getElementById("main"), tip = document.getElementById("tip");
 let current = 0, page = "Verdict";
 
@@ -201,7 +201,7 @@ const pages = {
       if (e.key === "+") zoom(0.8, middle); else if (e.key === "-") zoom(1.25, middle);
       else if (e.key === "ArrowLeft") shift(-step); else if (e.key === "ArrowRight") shift(step); else if (e.key === "0") { from = 0; to = p.cycles; chart.repaint(); }
     });
-    return [make("h2", {}, "Bulk-synchronous timeline (one turn of each loop; a lane for each IPU)"), chart, legend(KINDS.map((k) => [k, k])),
+    return [make("h2", {}, "Bulk-synchronous timeline (one turn of each loop; a lane for each IPU)"), chart, legend(order.map((k) => [k, k])),
       make("p", { class: "note" }, "Scroll or + and − to zoom, drag or arrow keys to move, 0 to see all.")];
   },
 };

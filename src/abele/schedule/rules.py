@@ -85,7 +85,7 @@ def known_names(schedule: Schedule) -> Iterator[str]:
 
 @rule("calls")
 def calls(schedule: Schedule) -> Iterator[str]:
-    """Calls and repeats name a function, bind by position and type (or a view of it), carry like types; no recursion."""
+    """Calls and repeats name a function, bind by position and type or view, carry like types; no recursion."""
     for function in schedule.all_functions():
         for node in function.nodes:
             if isinstance(node, Step):

@@ -74,17 +74,17 @@ class Optimizer:
             self._refresh()
         return {**self.get_state_dict(), **super().state_dict()}  # type: ignore[misc]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over a state that :meth:`state_dict` returned; it reaches the device at the next call.
 
         Raises:
             RuntimeError: for a state of one of PyTorch's own optimizers.
         """
-        if not {"ipu_state", "ipu_param"} <= set(state):
+        if not {"ipu_state", "ipu_param"} <= set(state_dict):
             raise RuntimeError(NOT_FROM_IPU)
-        self.set_state_dict(state)
-        self._ipu_state_is_new = state["ipu_state"] is not None or state["ipu_param"] is not None
-        rest = {k: v for k, v in state.items() if k not in ("ipu_state", "ipu_param")}
+        self.set_state_dict(state_dict)
+        self._ipu_state_is_new = state_dict["ipu_state"] is not None or state_dict["ipu_param"] is not None
+        rest = {k: v for k, v in state_dict.items() if k not in ("ipu_state", "ipu_param")}
         super().load_state_dict(rest)  # type: ignore[misc]
 
     def get_state_dict(self) -> IpuState:

@@ -73,7 +73,7 @@ class SGD(Optimizer, torch.optim.SGD):
         self.accum_type = _accumulator("accum_type", accum_type)
         self.velocity_accum_type = _accumulator("velocity_accum_type", velocity_accum_type)
         self.max_grad_norm = max_grad_norm
-        variables = list(self._child_vars)
+        variables: list[str] = list(self._child_vars)
         if self.use_combined_accum:
             variables.append("velocity_scaling")
             # A group may have a velocity scale of its own, so it is an attribute of groups.
@@ -119,7 +119,7 @@ class _AdamState(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()  # type: ignore[misc]
+        state: Any = super().__getstate__()  # type: ignore[misc]
         return {**state, **self._kept(), **{k: getattr(self, k) for k in self._own()}}
 
 

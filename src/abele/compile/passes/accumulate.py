@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from abele.ir.builder import Builder
-from abele.ir.graph import Graph, Port
+from abele.ir.graph import Graph, Origin, Port, Value
 from abele.ir.types import DType, TensorType
 
 
@@ -45,13 +45,18 @@ class Accumulate:
         for value, port in zip(graph.inputs, graph.input_ports, strict=True):
             given[value] = builder.input(value.type, port.kind, port.name)
         fixed = [given[v] for v, p in zip(graph.inputs, graph.input_ports, strict=True) if not _is_changed(p, changed)]
-        start = [builder.constant(0.0, t.dtype, t.shape) for t in carried_types]
+        origins = [_origin(graph, v) for v in gradients.values()]
+        start = []
+        for type_, origin in zip(carried_types, origins, strict=True):
+            with builder.at(origin):
+                start.append(builder.constant(0.0, type_.dtype, type_.shape))
         operands = [*start, *(given[states[name]] for name in changed), *fixed]
         results = builder.repeat(body.name, self.count, operands, stages=self.stages)
         sums = list(results[: len(gradients)])
         if self.mean and self.count > 1:
-            with builder.at(replace(builder.origin, phase="update")):
-                sums = [builder.mul(s, builder.constant(1.0 / self.count, s.dtype)) for s in sums]
+            for i, origin in enumerate(origins):
+                with builder.at(replace(origin, phase="update")):
+                    sums[i] = builder.mul(sums[i], builder.constant(1.0 / self.count, sums[i].dtype))
         ports = [Port("gradient", name) for name in gradients] + [Port("state", name) for name in changed]
         return builder.finish([*sums, *results[len(gradients) :]], ports)
 
@@ -69,13 +74,19 @@ class Accumulate:
                 given[value] = builder.input(value.type)
         outputs = builder.inline(graph, [given[v] for v in graph.inputs])
         made = dict(zip(graph.outputs, outputs, strict=True))
-        with builder.at(replace(builder.origin, phase="backward")):
-            added = []
-            for before, gradient in zip(sums, gradients.values(), strict=True):
+        added = []
+        for before, gradient in zip(sums, gradients.values(), strict=True):
+            with builder.at(_origin(graph, gradient)):
                 new = made[gradient]
                 new = new if new.dtype == before.dtype else builder.cast(new, dtype=str(before.dtype))
                 added.append(builder.add(before, new))
         return builder.finish([*added, *(made[v] for v in changed.values())]), types
+
+
+def _origin(graph: Graph, gradient: Value) -> Origin:
+    """Where a gradient is made: its accumulator belongs on the same IPU."""
+    made = graph.producers().get(gradient)
+    return replace(made.origin if made else Origin(), phase="backward")
 
 
 def _is_changed(port: Port, changed) -> bool:

@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 
 from abele.compile.passes.layers import runs
 from abele.errors import InvalidOption
-from abele.ir.graph import Graph
+from abele.ir.graph import Graph, Operation, Value
 from abele.ir.operation import flops
+
+LARGE_WEIGHT = 1 << 18
+"""Elements from which a weight is better kept in one place than sent to a second."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,24 @@ class Split:
         for stage, (first, last) in enumerate(_balanced(work, self.stages)):
             for i in range(pieces[first][0], pieces[last - 1][1]):
                 operations[i] = replace(operations[i], origin=replace(operations[i].origin, stage=stage, ipu=stage))
+        _join_tied(graph, operations)
         return graph.replace(operations=tuple(operations))
+
+
+def _join_tied(graph: Graph, operations: list[Operation]) -> None:
+    """Put what reads a large weight a second time, and all that follows it, on the IPU that holds the weight.
+
+    An output layer whose weight is that of the embedding would else have it sent over the links for every micro-batch.
+    """
+    large = {v for v in graph.inputs_of("state").values() if v.type.size >= LARGE_WEIGHT}
+    holder: dict[Value, int] = {}
+    ipu: int | None = None
+    for i, op in enumerate(operations):
+        for value in op.operands:
+            if value in large and holder.setdefault(value, op.origin.ipu) != op.origin.ipu:
+                ipu = holder[value]
+        if ipu is not None:
+            operations[i] = replace(op, origin=replace(op.origin, ipu=ipu))
 
 
 def _balanced(work: list[int], stages: int) -> list[tuple[int, int]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
-from abele.ir.graph import Graph, Port, Value
+from abele.ir.graph import Graph, Origin, Port, Value
+from abele.ir.rules import CONTROL
 from abele.ir.types import DType, TensorType
 
 HYPERS = {
@@ -69,7 +70,7 @@ class Update:
         builder.operations = list(graph.operations)
         states = graph.inputs_of("state")
         gradients = {name: g for name, g in graph.outputs_of("gradient").items() if name in states}
-        made = graph.producers()
+        homes = _places(graph)
         outputs = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "gradient"]
         with builder.at(replace(builder.origin, phase="update")):
             gradients = self.scaled(builder, graph, gradients)
@@ -79,8 +80,7 @@ class Update:
                 for name in names:
                     if name not in gradients:
                         continue
-                    origin = made[gradients[name]].origin if gradients[name] in made else builder.origin
-                    with builder.at(replace(origin, phase="update", file="", line=0)):
+                    with builder.at(replace(homes.get(states[name], Origin()), phase="update", file="", line=0)):
                         self.weight(builder, name, states[name], gradients[name], step, numbers, outputs)
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
 
@@ -140,6 +140,25 @@ class Update:
         after = b.emit(spec.kind, operands, dict(spec.attributes))
         outputs.append((after[0], Port("state", name)))
         outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, after[1:], strict=True)]
+
+
+def _places(graph: Graph) -> dict[Value, Origin]:
+    """The origin of the operation that reads each weight first: the weight is updated where it lies."""
+    found: dict[Value, Origin] = {}
+
+    def visit(g: Graph, outer: Mapping[Value, Value]) -> None:
+        for op in g.operations:
+            for value in op.operands:
+                if op.name not in CONTROL and value in outer:
+                    found.setdefault(outer[value], op.origin)
+            if op.name in CONTROL:
+                callee = graph.functions[str(op.attributes["function"])]
+                bound = {i: outer[v] for i, v in zip(callee.inputs, op.operands, strict=True) if v in outer}
+                if any(v not in found for v in bound.values()):
+                    visit(callee, bound)
+
+    visit(graph, {v: v for v in graph.inputs})
+    return found
 
 
 def _as(b: Builder, value: Value, dtype: DType) -> Value:

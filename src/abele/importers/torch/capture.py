@@ -15,7 +15,7 @@ import torch
 import abele.importers.operations
 import abele.importers.torch.rules
 import abele.ops  # noqa: F401  (registers the operations that the rules emit)
-from abele.errors import InvalidOperand
+from abele.errors import InvalidOperand, Unsupported
 from abele.importers.torch import structure as tree
 from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.functions import Functions
@@ -154,11 +154,15 @@ def capture(
     tracer = Tracer(origins, training=training)
     leaves, input_structure = tree.flatten((args, kwargs))
     names = _argument_names(program, args, kwargs)
+    for given, name in zip(leaves, names, strict=True):
+        if given.layout is not torch.strided:
+            raise Unsupported(
+                f"Argument {name} is a {given.layout} tensor",
+                remedy="Give a dense tensor, or its indices and values as tensors of their own.",
+            )
     twins = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in leaves]
-    values = []
     for given, one, name in zip(leaves, twins, names, strict=True):
-        values.append(tracer.add_input(Port("data", name), machine_type(given)))
-        tracer.places.set(one, values[-1])
+        tracer.places.set(one, tracer.add_input(Port("data", name), machine_type(given)))
     states, aliases = _states(module)
     for name, tensor in states.items():
         tracer.state(tensor, name)
@@ -170,10 +174,10 @@ def capture(
             anchors = [tracer.read(t) for t in outputs]
     ports = [Port("anchor", p) for p in tree.paths(output_structure)]
     updated = {}
-    for index, (one, before) in enumerate(zip(twins, values, strict=True)):
-        if (now := tracer.places.read(one)) is not before:
+    for index, one in enumerate(twins):
+        if tracer.places.root_of(one).version:
             updated[index] = f"updated.{index}"
-            anchors.append(now)
+            anchors.append(tracer.places.read(one))
             ports.append(Port("anchor", updated[index]))
     if training:
         anchors += tracer.losses

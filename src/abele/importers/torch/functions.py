@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -81,3 +82,19 @@ def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     target, source = args
     with tracer.located():
         tracer.write(target, tracer.read(source))
+
+
+@function(_TENSOR.__getitem__, _TENSOR.__setitem__)
+def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Lists of numbers in an index become tensors here; torch would make them without telling."""
+    target, index, *value = args
+    if isinstance(index, tuple):
+        index = tuple(_as_tensor(item) for item in index)
+    return func(target, _as_tensor(index), *value)
+
+
+def _as_tensor(item: Any) -> Any:
+    if isinstance(item, list | np.ndarray) and not any(isinstance(i, torch.Tensor | slice) for i in item):
+        kind = {"dtype": torch.int64} if len(item) == 0 else {}
+        return torch.tensor(item, **kind)
+    return item

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from abele.errors import Unsupported
 from abele.importers.torch.table import Read, Write
 from abele.ir import Value
 
@@ -147,7 +148,13 @@ def positions_view(parent: Place, place: Place) -> tuple[Read, Write]:
     """Read and write of any view of a root, element by element through positions in their common storage."""
     base = _positions(parent)
     found: dict[int, int] = {int(p): i for i, p in enumerate(base.reshape(-1))}
-    wanted = np.array([found[int(p)] for p in _positions(place).reshape(-1)], dtype=np.int32)
+    asked = _positions(place).reshape(-1)
+    if any(int(p) not in found for p in asked):
+        raise Unsupported(
+            f"A view of shape {list(place[2])} reaches elements of its storage that its operand does not show",
+            remedy="Take the view of the whole tensor, or write it with slices, transposes and reshapes.",
+        )
+    wanted = np.array([found[int(p)] for p in asked], dtype=np.int32)
     return selection_view(wanted, parent[2], place[2])
 
 

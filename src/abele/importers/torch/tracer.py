@@ -44,7 +44,7 @@ class Call:
 
     Attributes:
         name: as the tables have it, without the underscore of in-place forms.
-        kind: ``view``, ``inplace``, ``out``, ``raw`` or ``plain``.
+        kind: ``view``, ``reshape`` (a view in place), ``inplace``, ``out``, ``raw`` or ``plain``.
         rule: from the tables; ``None`` when there is none.
         plain: for ``inplace`` and ``out`` forms, the form that makes a new tensor (``None`` if there is none).
     """
@@ -79,6 +79,7 @@ class Tracer(TorchDispatchMode):
         self._known: dict[tuple, Value] = {}
         self._frozen: dict[Value, Value | None] = {}
         self._input_values: set[Value] = set()
+        self._handles: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = {}
         self._constant_roots: dict[Place, torch.Tensor] = {}
 
     # Inputs of the graph
@@ -254,9 +255,13 @@ class Tracer(TorchDispatchMode):
         if self._plain:
             return func(*args, **kwargs)
         call = describe(func)
+        if self._handles:
+            args, kwargs = self._grasp(args), self._grasp(kwargs)
         tensors = tensors_in(args, kwargs)
         if any(t.is_complex() for t in tensors):
             machine_type(next(t for t in tensors if t.is_complex()))
+        if call.kind == "reshape":
+            return self._reshape_in_place(func, call, args, kwargs)
         if call.name in _LIKE and call.kind == "plain":
             return self._like(func, args, kwargs)
         if call.name not in _RANDOM and not self.involved(tensors):
@@ -299,20 +304,23 @@ class Tracer(TorchDispatchMode):
         return self._emit(call, outs, args, kwargs)
 
     def _into(self, call: Call, args: tuple, kwargs: dict) -> Any:
-        targets = {k: v for k, v in kwargs.items() if k in _out_names(call.plain[1])}
+        targets = {k: kwargs[k] for k in _out_names(call.plain[1])}
         rest = {k: v for k, v in kwargs.items() if k not in targets}
         outs = call.plain[0](*metas(args), **metas(_on_meta(rest)))
         values = self._emit(call, outs, args, rest)
         values = values if isinstance(values, tuple) else (values,)
         for target, value in zip(targets.values(), values, strict=True):
-            if target.shape != value.shape:
-                raise Unsupported(
-                    f"out= has shape {list(target.shape)} where the result has {list(value.shape)}",
-                    where=self.where(),
-                    remedy="Give out= a tensor of the result's shape, or leave it away.",
-                )
-            self.write(target, value)
+            self._write_out(target, value)
         return tuple(targets.values()) if len(targets) > 1 else next(iter(targets.values()))
+
+    def _write_out(self, target: torch.Tensor, value: Value) -> None:
+        if target.shape != value.shape:
+            raise Unsupported(
+                f"out= has shape {list(target.shape)} where the result has {list(value.shape)}",
+                where=self.where(),
+                remedy="Give out= a tensor of the result's shape, or leave it away.",
+            )
+        self.write(target, value)
 
     def _view(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         result = func(*args, **kwargs)
@@ -326,6 +334,25 @@ class Tracer(TorchDispatchMode):
                     self._freeze(value)
         return result
 
+    def _reshape_in_place(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
+        """``x.unsqueeze_(0)``: the tensor itself becomes a view of what it was."""
+        target = args[0]
+        if target.device.type != "meta" and target.untyped_storage()._cdata not in self._local:
+            raise Unsupported(
+                f"{func.overloadpacket.__name__} changes the shape of a tensor of the program itself",
+                where=self.where(),
+                remedy=f"Use {func.overloadpacket.__name__.rstrip('_')}, which makes a view.",
+            )
+        before = place_of(target)
+        (read, write), *_ = call.rule(target, args[1:], kwargs)
+        if not self.places.knows(target):
+            self._constant_roots.setdefault(before, target.alias())
+        func(*args, **kwargs)
+        after = place_of(target)
+        if after not in self.places.roots and after not in self.places.views and after != before:
+            self.places.remember_view(after, before, read, write)
+        return target
+
     def _decompose(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         """An operation without a rule: by torch's own decomposition, if it has one."""
         table = _decompositions()
@@ -337,6 +364,13 @@ class Tracer(TorchDispatchMode):
             with self:
                 self.write(args[0], self.read(call.plain(*args, **kwargs)))
             return args[0]
+        if call.kind == "out" and call.plain[0] is not None:
+            names = _out_names(func)
+            with self:
+                made = call.plain[0](*args, **{k: v for k, v in kwargs.items() if k not in names})
+            for name, one in zip(names, made if isinstance(made, tuple) else (made,), strict=True):
+                self._write_out(kwargs[name], self.read(one))
+            return tuple(kwargs[n] for n in names) if len(names) > 1 else kwargs[names[0]]
         with self:
             result = func.decompose(*args, **kwargs)
         if result is not NotImplemented:
@@ -378,7 +412,8 @@ class Tracer(TorchDispatchMode):
             if meta.numel() >= LARGE:
                 with self.located():
                     return self.bind(meta, self._emit(call, meta, args, kwargs))
-        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta":
+        on_meta = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta"
+        if on_meta:
             kwargs = kwargs | {"device": torch.device("cpu")}
         result = func(*args, **kwargs)
         if call.name in ("empty", "empty_strided") and result.dtype is not torch.bool:
@@ -387,7 +422,32 @@ class Tracer(TorchDispatchMode):
             self._view_of_constant(call, args, kwargs, result)
         for one in tensors_in((result,), {}):
             self._local.setdefault(one.untyped_storage()._cdata, one.untyped_storage())
-        return result
+        return self._handle(result) if on_meta else result
+
+    def _handle(self, constant: torch.Tensor) -> torch.Tensor:
+        """A meta tensor that stands for a constant.
+
+        Where torch itself asks for a tensor beside another (``quantile`` its fractions, indexing its index), it wants
+        that on the meta device. Calls are given the constant in its place.
+        """
+        handle = self.plainly(twin, constant)
+        self._handles[handle.untyped_storage()._cdata] = (constant, handle.untyped_storage())
+        return handle
+
+    def _grasp(self, data: Any) -> Any:
+        """Arguments with constants in the place of their handles."""
+        if isinstance(data, torch.Tensor):
+            if data.device.type != "meta":
+                return data
+            found = self._handles.get(data.untyped_storage()._cdata)
+            if found is None:
+                return data
+            return found[0].as_strided(data.shape, data.stride(), data.storage_offset())
+        if isinstance(data, tuple | list):
+            return type(data)(self._grasp(d) for d in data)
+        if isinstance(data, dict):
+            return {k: self._grasp(v) for k, v in data.items()}
+        return data
 
     def _view_of_constant(self, call: Call, args: tuple, kwargs: dict, result: Any) -> None:
         """Remember how a constant's view is made, in case the constant is written later with a value."""
@@ -476,8 +536,8 @@ def _without_places(kwargs: dict) -> dict:
 _PLACES = ("device", "layout", "pin_memory", "non_blocking", "memory_format", "generator")
 
 
-def _out_names(func: Any) -> set[str]:
-    return {a.name for a in func._schema.arguments if a.is_out}
+def _out_names(func: Any) -> list[str]:
+    return [a.name for a in func._schema.arguments if a.is_out]
 
 
 @functools.cache
@@ -495,34 +555,41 @@ def describe(func: Any) -> Call:
         return Call(prefix + base, "raw", found)
     if (found := find(VIEWS)) is not None:
         return Call(prefix + base, "view", found)
+    if base in ("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_"):
+        return Call(base, "reshape", VIEWS[base.rstrip("_")])
     if any(a.is_out for a in schema.arguments):
-        plain = _sibling(base, func._overloadname)
-        rule = _rule_of(base, func._overloadname)
-        return Call(base, "out", rule if plain else None, (plain, func))
+        plain = _sibling(func, base)
+        rule = _rule_of(base, plain._overloadname) if plain else None
+        return Call(base, "out", rule, (plain, func))
     first = schema.arguments[0].alias_info if schema.arguments else None
     if first is not None and first.is_write:
         # A form such as random_ that exists in place only has its rule under that name.
         name = base if base in RULES else base.rstrip("_")
-        rule = find(RULES) or _rule_of(name, func._overloadname)
-        return Call(base, "inplace", rule, None if base in RULES else _sibling(name, func._overloadname))
+        plain = None if base in RULES else _sibling(func, name)
+        rule = find(RULES) or _rule_of(name, plain._overloadname if plain else func._overloadname)
+        return Call(base, "inplace", rule, plain)
     return Call(prefix + base, "plain", find(RULES))
 
 
 def _rule_of(name: str, overload: str) -> Rule | None:
-    return RULES.get(f"{name}.{overload.replace('_out', '')}") or RULES.get(name)
+    return RULES.get(f"{name}.{overload}") or RULES.get(name)
 
 
-def _sibling(name: str, overload: str) -> Any:
-    """The form of an ATen operation that makes a new tensor, with the arguments of the given overload."""
+def _sibling(func: Any, name: str) -> Any:
+    """The form of an ATen operation that makes a new tensor from the same arguments; ``None`` where there is none."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return None
-    for candidate in (overload, overload.replace("_out", ""), overload.replace("out", ""), "default"):
-        if candidate in packet.overloads():
-            found = getattr(packet, candidate)
-            if not any(a.is_out for a in found._schema.arguments):
-                return found
+    wanted = _arguments(func)
+    for overload in packet.overloads():
+        found = getattr(packet, overload)
+        if not found._schema.is_mutable and _arguments(found) == wanted:
+            return found
     return None
+
+
+def _arguments(func: Any) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
 
 
 @functools.cache

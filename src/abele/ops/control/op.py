@@ -22,7 +22,10 @@ from abele.ops.rules import (
     need_operands,
 )
 
-NO_FLOPS = lambda operands, results, attributes: 0  # noqa: E731
+
+def no_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
+    """What only moves or marks a tensor computes nothing."""
+    return 0
 
 
 def _same(name: str):
@@ -75,7 +78,7 @@ register(
         _samples({"reduction": "sum"}),
     )
 )
-register(Primitive("checkpoint", {}, _same("checkpoint"), _identity, _pass_on, NO_FLOPS, _samples({})))
+register(Primitive("checkpoint", {}, _same("checkpoint"), _identity, _pass_on, no_flops, _samples({})))
 register(
     Primitive(
         "print_tensor",
@@ -83,7 +86,7 @@ register(
         _same("print_tensor"),
         _identity,
         _pass_on,
-        NO_FLOPS,
+        no_flops,
         _samples({"title": "x"}),
         effect=True,
     )
@@ -117,7 +120,7 @@ register(
         _infer_load,
         _no_host("host_load"),
         NotDifferentiable("it has no operands"),
-        NO_FLOPS,
+        no_flops,
         lambda: [
             Sample((), {"stream": "x", "shape": shape, "dtype": dtype})
             for shape, dtype in (((4, 9), "f32"), ((), "i32"), ((0, 2), "f16"))
@@ -132,7 +135,7 @@ register(
         _infer_store,
         _no_host("host_store"),
         NotDifferentiable("it has no results"),
-        NO_FLOPS,
+        no_flops,
         lambda: [Sample((Arg(t),), {"stream": "y"}) for t in (f32(4, 9), f16(3), i32())],
         effect=True,
     )

@@ -1,7 +1,8 @@
 """Convolutions in one to three dimensions and their two gradients, as one family of bilinear maps.
 
-``x`` is ``[N, C, *S]``, ``w`` is ``[O, C / groups, *K]``, ``y`` is ``[N, O, *Y]``; ``padding`` is a pair (low, high) for
-every spatial dimension. Output position ``y`` meets input position ``y * stride - low + k * dilation`` at tap ``k``.
+``x`` is ``[N, C, *S]``, ``w`` is ``[O, C / groups, *K]``, ``y`` is ``[N, O, *Y]``; ``padding`` is a pair (low, high)
+for every spatial dimension. Output position ``y`` meets input position ``y * stride - low + k * dilation`` at tap
+``k``.
 """
 
 from __future__ import annotations
@@ -190,7 +191,9 @@ def check_windows(name: str, spatial: int, a: Attributes, positive: Sequence[str
     for key in (*positive, "padding"):
         value: Any = a[key]
         if not isinstance(value, tuple) or len(value) != spatial:
-            raise InvalidOperand(f"{key} of {name} is {value!r}", remedy=f"It needs {spatial} entries, one a dimension.")
+            raise InvalidOperand(
+                f"{key} of {name} is {value!r}", remedy=f"It needs {spatial} entries, one a dimension."
+            )
         if key != "padding" and min(value) < 1:
             raise InvalidOperand(f"{key} of {name} is {value}", remedy="Every entry is at least 1.")
     for pair in a["padding"]:  # type: ignore[union-attr]
@@ -209,7 +212,8 @@ def _check_conv(name: str, x: tuple[int, ...], w: tuple[int, ...], a: Attributes
     outs = output_sizes(x[2:], w[2:], a["strides"], a["padding"], a["dilation"])  # type: ignore[arg-type]
     if min(outs) < 1:
         raise InvalidOperand(
-            f"{name}: a kernel {list(w[2:])} with dilation {a['dilation']} is larger than the padded input {list(x[2:])}"
+            f"{name}: a kernel {list(w[2:])} with dilation {a['dilation']} "
+            f"is larger than the padded input {list(x[2:])}"
         )
     return (x[0], w[0], *outs)
 
@@ -340,9 +344,7 @@ def _ordered(attributes: Attributes, key: str, shape: tuple[int, ...]) -> dict[s
 
 _SHARED: dict[str, Any] = {"strides": REQUIRED, "padding": REQUIRED, "dilation": REQUIRED, "groups": 1}
 
-register(
-    Primitive("conv", _SHARED | {"partials": "f32"}, _infer_conv, _conv, _grad_conv, _flops, _samples_conv)
-)
+register(Primitive("conv", _SHARED | {"partials": "f32"}, _infer_conv, _conv, _grad_conv, _flops, _samples_conv))
 register(
     Primitive(
         "conv_input_grad",

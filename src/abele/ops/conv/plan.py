@@ -18,18 +18,16 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.machine.exchange import exchange_cycles
-from abele.ops.conv.operand import Operand
 from abele.ops.conv.op import convolve, extents, padded, spread_gradient, weight_gradient
+from abele.ops.conv.operand import Operand
 from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
 from abele.ops.matmul.search import Dimension, Parts, score_of, search
+from abele.ops.matmul.sharing import aligned_first, ordered, shared_exchange
 from abele.ops.planning import Question, plan_for, read
 from abele.ops.vertices import region_shape
 from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
-
-METHODS = ("amp", "amp_swapped", "hmac", "slic", "vmac")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,34 +191,48 @@ def _costs(question: Question, it: Map, methods: Sequence[str]):
     chip, turned = question.chip, _turned(question)
     free = tuple(home is None for home in question.homes)
     (result,) = question.results
+
+    followed = [frozenset(name for name in operand.axes if name) for operand in it.operands]
+
+    def order(parts: Mapping[str, int]) -> list[str]:
+        """The axes in the order in which neighbours share the operand that costs most."""
+        column = {name: np.array([count]) for name, count in parts.items()}
+        lengths = {d.name: np.maximum(d.length(column[d.name]), 1) for d in it.dimensions}
+        each = [operand.elements(column, lengths) for operand in it.operands]
+        each = [
+            np.where(may_lie & operand.lies_once(column, it.names), 0, size * it.dtype.bytes)
+            for operand, may_lie, size in zip(it.operands, free, each, strict=True)
+        ]
+        chosen = int(shared_exchange(chip, it.names, column, each, followed)[1][0])
+        return ordered(it.names, followed[chosen] if chosen >= 0 else None)
+
     def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
         lengths = {d.name: np.maximum(d.length(parts[d.name]), 1) for d in it.dimensions}
-        received: Any = np.zeros_like(lengths["n"])
+        each: list[Any] = []
         for_good: Any = 0
         for operand, may_lie, stays in zip(it.operands, free, kept, strict=True):
             size = operand.elements(parts, lengths) * it.dtype.bytes
             here = operand.lies_once(parts, it.names) if may_lie and not stays else stays
-            received = received + np.where(here, 0, size)
+            each.append(np.where(here, 0, size))
             for_good = for_good + np.where(here, size, 0)
+        received = each[0] + each[1]
         sums = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), turned)
         work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums) for method in methods])
         made = it.result.elements(parts, lengths)
-        depth = math.prod(parts[name] for name in it.summed)
+        depth: Any = math.prod((parts[name] for name in it.summed), start=np.int64(1))
         split = depth > 1
         if it.partials is not it.dtype:
-            cast = chip.estimate(
-                "ReducePartials", outputs=made, depth=1, dtype=str(it.partials), out=str(it.dtype)
-            )
+            cast = chip.estimate("ReducePartials", outputs=made, depth=1, dtype=str(it.partials), out=str(it.dtype))
             work = work + np.where(split, 0, cast)
         summing, gathered = reduce_costs(chip, result, depth, it.partials)
         left = np.where(split | (it.partials is not it.dtype), made * it.partials.bytes, 0)
-        cycles = set_cycles(chip) + exchange_cycles(chip, received) + work + summing
+        cycles = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
         stays_here = for_good + np.where(split, result.size / chip.tiles, made) * it.dtype.bytes
         allowed = question.options.memory_proportion * chip.tile_memory
         return cycles, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
 
-    return cost
+    return cost, order
 
 
 def _choose(question: Question, it: Map) -> tuple[Grid, str]:
@@ -228,14 +240,15 @@ def _choose(question: Question, it: Map) -> tuple[Grid, str]:
     chip = question.chip
     sizes = {d.name: d.size for d in it.dimensions}
     methods = methods_of(chip, it)
-    cost = _costs(question, it, methods)
+    cost, order = _costs(question, it, methods)
     parts, score = search(it.dimensions, chip.tiles, cost)
     blocks = math.prod(parts.values())
-    first = question.first if 2 * blocks <= chip.tiles else 0
-    grid = Grid(tuple(d.axis(parts[d.name]) for d in it.dimensions), chip.tiles, first)
+    first = aligned_first(chip, question.first) if 2 * blocks <= chip.tiles else 0
+    axes = {d.name: d.axis(parts[d.name]) for d in it.dimensions}
+    grid = Grid(tuple(axes[name] for name in order(parts)), chip.tiles, first)
     for home in question.homes:
         # an operand that already lies as such a map would read it: the same weights once more
-        if home is None or [(a.name, a.size) for a in home.grid.axes] != list(sizes.items()):
+        if home is None or {a.name: a.size for a in home.grid.axes} != sizes:
             continue
         kept = tuple(o.layout(home.grid) == h for o, h in zip(it.operands, question.homes, strict=True))
         if any(kept):
@@ -243,8 +256,12 @@ def _choose(question: Question, it: Map) -> tuple[Grid, str]:
             if value < score:
                 grid, score = home.grid, value
     lengths = {a.name: a.classes()[0][0] for a in grid.axes}
-    rest = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), (False, False))
-    return grid, min(methods, key=lambda m: int(vertex_cycles(chip, it.name, m, *rest)))
+
+    def cycles(method: str) -> int:
+        types = (str(it.dtype), str(it.partials), (False, False))
+        return int(vertex_cycles(chip, it.name, method, lengths, it.kernel, it.strides, *types))
+
+    return grid, min(methods, key=cycles)
 
 
 @plan_for("conv", "conv_input_grad", "conv_weight_grad")
@@ -307,7 +324,7 @@ def _input_grad(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[
         for (a, _), s, p, r in zip(field, attributes["strides"], attributes["padding"], region, strict=True)
     ]
     sizes = [b - a for a, b in field]
-    dx = spread_gradient(*pieces, attributes["strides"], attributes["dilation"], starts, sizes)
+    dx = spread_gradient(pieces[0], pieces[1], attributes["strides"], attributes["dilation"], starts, sizes)
     return [dx.reshape(region_shape(block.writes[0]))]
 
 
@@ -354,6 +371,4 @@ for _operation, _meaning in _COMPUTE.items():
             if _unit in ("Slic", "Vmac"):
                 continue
             _estimates = _estimates[:1]
-        register_vertex(
-            VertexKind(_NAMES[_operation] + _unit, _meaning, _cycles(_operation), _estimates, _scratch)
-        )
+        register_vertex(VertexKind(_NAMES[_operation] + _unit, _meaning, _cycles(_operation), _estimates, _scratch))

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from abele.errors import InvalidOperand
-from abele.ir.operation import OPERATIONS, Primitive, infer_types, lookup
+from abele.ir.operation import Primitive, infer_types, lookup
 from abele.ir.types import DType, TensorType
+from abele.ops.elementwise.functions import ELEMENTWISE
 
 Body = Sequence[Any]
 
@@ -38,7 +39,7 @@ def body_types(body: Body, operands: Sequence[TensorType]) -> list[TensorType]:
                 )
         if fn == "constant":
             found = TensorType((), DType(dtype))
-        elif fn not in OPERATIONS or not isinstance(OPERATIONS[fn], Primitive):
+        elif fn not in ELEMENTWISE:
             raise InvalidOperand(f"Node {number} of a map is {fn!r}, which is not an elementwise primitive")
         else:
             read = [types[a] if a >= 0 else operands[-1 - a] for a in args]

@@ -338,3 +338,6 @@ BINARY: tuple[Function, ...] = (
 )
 
 FUNCTIONS: dict[str, Function] = {f.name: f for f in (*UNARY, *BINARY)}
+
+ELEMENTWISE = frozenset(FUNCTIONS) | {"select", "cast"}
+"""Operations that work element by element on operands that broadcast, and may be nodes of a ``map``."""

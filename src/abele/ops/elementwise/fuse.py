@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from abele.errors import InvalidOperand
+from abele.ir.graph import Operation, Value
 from abele.ir.interpret import evaluate_operation
 from abele.ir.operation import (
     REQUIRED,
@@ -16,11 +17,11 @@ from abele.ir.operation import (
     Primitive,
     Sample,
     complete_attributes,
+    flops,
     infer_types,
     lookup,
     register,
 )
-from abele.ir.operation import _flops as flops_of
 from abele.ir.types import DType, TensorType, boolean, f16, f32
 from abele.ops.elementwise.expression import (
     Body,
@@ -53,6 +54,11 @@ def body_of(attributes: Attributes) -> Body:
 
 def _map(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     return (np.broadcast_to(evaluate_body(body_of(attributes), operands), results[0].shape),)
+
+
+def flops_of(name: str, operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
+    """Floating-point operations of one operation on operands of these types."""
+    return flops(Operation(name, tuple(map(Value, operands)), tuple(map(Value, results)), attributes))
 
 
 def map_flops(body: Body, operands: Sequence[TensorType]) -> int:
@@ -179,6 +185,14 @@ def _fused_samples() -> Iterable[Sample]:
         (Arg(f32(2, 3, 6, 5)), Arg(f32(4, 3, 3, 3)), Arg(f32(4, 1, 1))),
         {"root": "conv", "root_attributes": image, "root_operands": 2, "body": _BIAS_RELU},
     )
+
+    channels = (Arg(f32(3)), Arg(f32(3)), Arg(f32(3)), Arg(f32(3), "uniform", 0.5, 2.0))
+    for x, body in ((f32(2, 3, 8), _BIAS_RELU), (f16(4, 3, 5, 5), half)):
+        norm = [Arg(c.type.with_dtype(x.dtype), c.draw, c.low, c.high) for c in channels[:2]]
+        yield Sample(
+            (Arg(x), *norm, *channels[2:], Arg(x)),
+            {"root": "batch_norm_inference", "root_attributes": (("eps", 1e-5),), "root_operands": 5, "body": body},
+        )
 
 
 register(

@@ -64,7 +64,9 @@ def _infer_gather(operands: Sequence[TensorType], attributes: Attributes) -> lis
 
 def _gather(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     x, indices = operands
-    return [np.take(x, indices, axis=int(attributes["axis"]))]  # type: ignore[arg-type]
+    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    _in_range(indices, x.shape[axis])
+    return [np.take(x, indices, axis=axis)]
 
 
 def _gather_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) -> list[Value | None]:

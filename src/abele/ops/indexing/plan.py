@@ -36,7 +36,7 @@ def _columns(question: Question, outer: int, inner: int, dtype: DType) -> tuple[
     grid = split_dims(
         (outer, inner), question.chip.tiles, (1, grain_of(dtype, question.chip)), names=("outer", "inner")
     )
-    return *grid.axes, question.chip.tiles // grid.blocks
+    return grid.axes[0], grid.axes[1], question.chip.tiles // grid.blocks
 
 
 def _around(shape: Sequence[int], axis: int) -> tuple[int, int, int]:

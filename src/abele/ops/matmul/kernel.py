@@ -102,9 +102,7 @@ def plan_product(p: Product, a: Ref, b: Ref, results: Sequence[Ref], packs: int)
         return _turned(p, a, b, results)
     if not p.constant and in_place and (p.m <= _IN_PLACE_ROWS or p.k * p.n <= 16384):
         b_strides = (*p.b[:-1], 1)
-        kernel = gemm_kernel(
-            p.m, p.n, p.k, p.a, outputs, b=b_strides, batch=p.batch, operands=operands, exprs=p.exprs
-        )
+        kernel = gemm_kernel(p.m, p.n, p.k, p.a, outputs, b=b_strides, batch=p.batch, operands=operands, exprs=p.exprs)
         return HostPlan((Launch(kernel, (a, b, *extra, *results)),))
     kernel = gemm_kernel(p.m, p.n, p.k, p.a, outputs, batch=p.batch, operands=operands, exprs=p.exprs)
     pack = pack_kernel(p.k, p.n, p.b, p.batch)
@@ -179,6 +177,10 @@ def epilogue(request: Request, root_dtype: str) -> tuple[list[Expr], list[tuple[
 @kernel_for("fused")
 def _fused(request: Request) -> HostPlan | None:
     a = request.attributes
+    if a["root"] == "conv":
+        from abele.ops.conv.kernel import fused_conv
+
+        return fused_conv(request)
     if a["root"] != "matmul":
         return None
     attributes = dict(a["root_attributes"])  # type: ignore[arg-type]

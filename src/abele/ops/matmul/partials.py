@@ -42,7 +42,9 @@ def _cycles(chip: Chip, work: Work) -> np.ndarray:
 register_vertex(VertexKind("ReducePartials", _compute, _cycles, ("ReducePartials",)))
 
 
-def reduce_set(question: Question, result: int, temporary: int, depth: int, first: int = 0) -> tuple[ComputeSet, Layout]:
+def reduce_set(
+    question: Question, result: int, temporary: int, depth: int, first: int = 0
+) -> tuple[ComputeSet, Layout]:
     """The compute set that sums ``depth`` partials of a result, and where the result then lies: flat over the tiles.
 
     The temporary's first dimension numbers the partials; the rest is the result, row-major.

@@ -17,11 +17,11 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.machine.exchange import exchange_cycles
+from abele.ops.layouts import split_dims
 from abele.ops.matmul.op import matmul_reference, product_sizes
 from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
-from abele.ops.layouts import split_dims
 from abele.ops.matmul.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
+from abele.ops.matmul.sharing import aligned_first, ordered, shared_exchange
 from abele.ops.planning import Question, plan_for, read
 from abele.ops.vertices import region_shape
 from abele.schedule.layout import Axis, Grid, Layout, Span
@@ -112,27 +112,44 @@ def _turned(question: Question, product: Product) -> tuple[bool, bool]:
     return (a is not None and product.transposed[0], b is not None and not product.transposed[1])
 
 
-def _costs(
-    question: Question, product: Product, methods: Sequence[str], dimensions: Sequence[Dimension], turns: int
-):
+def _costs(question: Question, product: Product, methods: Sequence[str], dimensions: Sequence[Dimension], turns: int):
     """The objective: cycles of ``turns`` equal products, and how full the fullest tile gets."""
     chip, dtype = question.chip, product.dtype
     turned = _turned(question, product)
     free = tuple(home is None and turns == 1 for home in question.homes)
     result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
 
-    def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
+    names = [d.name for d in dimensions]
+    followed = [_followed(product, i) for i in (0, 1)]
+
+    def receive(parts: Parts, kept: tuple[bool, ...] = (False, False)):
+        """Bytes of both operands, and what of them is exchanged."""
         lengths = {d.name: d.length(parts[d.name]) for d in dimensions}
         m, n, k = lengths["m"], lengths["n"], lengths["k"]
-        groups, held, whole = np.ones_like(m), [np.ones_like(m)] * 2, [parts["n"] == 1, parts["m"] == 1]
+        held, whole = [np.ones_like(m)] * 2, [parts["n"] == 1, parts["m"] == 1]
         for name, (_, *inside) in zip(product.names, product.batch, strict=True):
-            groups = groups * lengths[name]
             held = [h * (lengths[name] if here else 1) for h, here in zip(held, inside, strict=True)]
             whole = [w & (here | (parts[name] == 1)) for w, here in zip(whole, inside, strict=True)]
         sizes = (held[0] * m * k * dtype.bytes, held[1] * n * k * dtype.bytes)
-        received = np.zeros_like(m)
-        for size, may_lie, once, stays in zip(sizes, free, whole, kept, strict=True):
-            received = received + (0 if stays else np.where(may_lie & once, 0, size))
+        received = [
+            np.zeros_like(m) if stays else np.where(may_lie & once, 0, size)
+            for size, may_lie, once, stays in zip(sizes, free, whole, kept, strict=True)
+        ]
+        return sizes, received
+
+    def order(parts: Mapping[str, int]) -> list[str]:
+        """The axes in the order in which neighbours share the operand that costs most."""
+        column = {name: np.array([count]) for name, count in parts.items()}
+        chosen = int(shared_exchange(chip, names, column, receive(column)[1], followed)[1][0])
+        # the summed dimension comes before rows and columns: it cuts both operands
+        return ordered([*names[:-3], "k", "m", "n"], followed[chosen] if chosen >= 0 else None)
+
+    def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
+        lengths = {d.name: d.length(parts[d.name]) for d in dimensions}
+        m, n, k = lengths["m"], lengths["n"], lengths["k"]
+        groups = math.prod((lengths[name] for name in product.names), start=np.ones_like(m))
+        sizes, each = receive(parts, kept)
+        received = each[0] + each[1]
         sums = (groups, m, n, k, str(dtype), str(product.partials), turned)
         work = np.minimum.reduce([vertex_cycles(chip, method, *sums) for method in methods])
         made = groups * m * n
@@ -142,14 +159,20 @@ def _costs(
             work = work + np.where(split, 0, cast)
         summing, gathered = reduce_costs(chip, result, parts["k"], product.partials)
         left = np.where(split | (product.partials is not dtype), made * product.partials.bytes, 0)
-        cycles = set_cycles(chip) + exchange_cycles(chip, received) + work + summing
+        cycles = set_cycles(chip) + shared_exchange(chip, names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
         kept_result = np.where(split, result.size / chip.tiles, made) * dtype.bytes * turns
         for_good = sizes[0] + sizes[1] - received + kept_result
         allowed = question.options.memory_proportion * chip.tile_memory
         return cycles * turns, np.maximum(temporary / allowed, (temporary + for_good) / chip.tile_memory)
 
-    return cost
+    return cost, order
+
+
+def _followed(product: Product, operand: int) -> frozenset[str]:
+    """The axes that cut an operand."""
+    groups = (name for name, group in zip(product.names, product.batch, strict=True) if group[1 + operand])
+    return frozenset((*groups, "mn"[operand], "k"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +214,10 @@ def _best_of(question: Question, product: Product, axis: str, turns: int) -> _Ch
     for swapped in (False, True):
         methods = [m for m in offered if m.endswith("_swapped") == swapped]
         dimensions = product.dimensions(chip, swapped)
-        cost = _costs(question, product, methods, dimensions, turns)
+        cost, order = _costs(question, product, methods, dimensions, turns)
         parts, score = search(dimensions, chip.tiles, cost)
-        grid = Grid(tuple(d.axis(parts[d.name]) for d in dimensions), chip.tiles, _first(question, parts))
+        axes = {d.name: d.axis(parts[d.name]) for d in dimensions}
+        grid = Grid(tuple(axes[name] for name in order(parts)), chip.tiles, _first(question, parts))
         found.append(_Choice(score, grid, _cheapest(question, product, methods, grid), axis, turns))
         for other, kept in _homes(question, product, dimensions) if turns == 1 else ():
             score = float(score_of(*cost({a.name: np.array([a.parts]) for a in other.axes}, kept))[0])
@@ -203,14 +227,15 @@ def _best_of(question: Question, product: Product, axis: str, turns: int) -> _Ch
 
 def _first(question: Question, parts: Mapping[str, int]) -> int:
     """A product that fills the chip starts at tile 0, so that equal ones lie alike."""
-    return question.first if 2 * math.prod(parts.values()) <= question.chip.tiles else 0
+    small = 2 * math.prod(parts.values()) <= question.chip.tiles
+    return aligned_first(question.chip, question.first) if small else 0
 
 
 def _homes(question: Question, product: Product, dimensions: Sequence[Dimension]):
     """Grids in which an operand already lies for a product of the same sizes, with what need not be exchanged."""
-    sizes = [(d.name, d.size) for d in dimensions]
+    sizes = {d.name: d.size for d in dimensions}
     for home in question.homes:
-        if home is None or [(axis.name, axis.size) for axis in home.grid.axes] != sizes:
+        if home is None or {axis.name: axis.size for axis in home.grid.axes} != sizes:
             continue
         kept = tuple(_operand(product, home.grid, i) == h for i, h in enumerate(question.homes))
         if any(kept):
@@ -255,7 +280,6 @@ def plan_matmul(question: Question) -> Plan:
     grid, axis, turns = choice.grid, choice.axis, choice.turns
     if turns > 1:
         grid = Grid((*grid.axes, Axis("turn", 1)), grid.tiles, grid.first)
-    (result,) = question.results
     out = [*product.names, "m", "n"]
     attributes: dict[str, Attribute] = {
         "batch": tuple((in_a, in_b) for _, in_a, in_b in product.batch),

@@ -133,9 +133,7 @@ def _norm_grad(request: Request) -> HostPlan | None:
     launches: list[Launch] = []
     for axes, recipe, nodes, strides, places in parts:
         if axes:
-            outputs = [
-                Output(n, request.results[i].dtype, s) for n, s, i in zip(nodes, strides, places, strict=True)
-            ]
+            outputs = [Output(n, request.results[i].dtype, s) for n, s, i in zip(nodes, strides, places, strict=True)]
             kernels = reduce_kernels(v.shape, axes, operands, recipe.exprs, outputs)
             launches += _launches(kernels, (*ins(len(operands)), *(Ref("out", i) for i in places)), scratch)
         else:

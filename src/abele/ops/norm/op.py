@@ -1,7 +1,8 @@
 """Layer, batch, group and RMS normalisation, and their gradients. Statistics and arithmetic are in f32.
 
-Scale ``w`` and shift ``b`` are optional operands: ``(x)``, ``(x, w)`` or ``(x, w, b)``. The gradients take ``w`` as their
-last operand, give ``dw`` and ``db`` with it, and ``dx`` alone without it. Variances are biased (divided by the count).
+Scale ``w`` and shift ``b`` are optional operands: ``(x)``, ``(x, w)`` or ``(x, w, b)``. The gradients take ``w`` as
+their last operand, give ``dw`` and ``db`` with it, and ``dx`` alone without it. Variances are biased: divided by the
+count.
 """
 
 from __future__ import annotations
@@ -264,20 +265,23 @@ def _gradient(name: str, keep: Sequence[str], variance: bool):
         x, *affine = op.operands
         _, *stats = op.results
         given: list[Value | None] = [None] * len(op.operands)
+        through = any(d is not None for d in dstats)
         if dy is not None:
             attributes = {key: op.attributes[key] for key in keep}
-            found = b.emit(name, (dy, x, *stats, *affine[:1]), attributes)
+            pair = (_wide(b, dy), _wide(b, x)) if through else (dy, x)  # two parts of dx are rounded once, together
+            found = b.emit(name, (*pair, *stats, *affine[:1]), attributes)
             given = list(found[: len(op.operands)])
-        if any(d is not None for d in dstats):
+        if through:
             more = _through_statistics(b, op, dstats, variance)
-            given[0] = more if given[0] is None else b.add(given[0], more)
+            total = more if given[0] is None else b.add(given[0], more)
+            given[0] = _narrow(b, total, x.dtype)
         return given
 
     return gradient
 
 
 def _through_statistics(b: Builder, op: Operation, outer: Sequence[Value | None], variance: bool) -> Value:
-    """``dx`` by way of the returned mean and variance (or reciprocal deviation)."""
+    """``dx`` in f32, by way of the returned mean and variance (or reciprocal deviation)."""
     x, mean, spread = op.operands[0], op.results[1], op.results[2]
     if op.name == "group_norm":
         view, axes, _ = _groups(op.name, x, op.attributes)
@@ -299,7 +303,7 @@ def _through_statistics(b: Builder, op: Operation, outer: Sequence[Value | None]
         parts.append(b.mul(centred, factor))
     total = parts[0] if len(parts) == 1 else b.add(*parts)
     dx = b.mul(total, b.constant(1.0 / count, DType.F32))
-    return _narrow(b, _shaped(b, dx, x.shape), x.dtype)
+    return _shaped(b, dx, x.shape)
 
 
 # Samples

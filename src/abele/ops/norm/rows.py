@@ -48,7 +48,7 @@ class RowOperation:
     Attributes:
         wide: how many leading operands have the shape of the tensor.
         given: how many operands after them are statistics.
-        partial: the statistics of a block, from its operands.
+        partial: the statistics of a block, from its operands (without scale and shift in a forward operation).
         combine: statistics of all blocks together, from arrays with a leading dimension of blocks.
         apply: the result, from operands and statistics.
         returned: the statistics that are results too.
@@ -179,12 +179,13 @@ def plan_rows(question: Question, segments: Sequence[Segment], prefix: str, extr
     attributes = {"operation": question.operation, "affine": len(question.operands) - it.wide - it.given}
     attributes |= place.attributes() | dict(extra)
 
-    def operands() -> tuple[Access, ...]:
+    def operands(affine: bool = True) -> tuple[Access, ...]:
         statistics = place.of(kept)
+        last = len(question.operands) if affine else it.wide + it.given
         return (
             *(read_like(question, i, place.layout) for i in range(it.wide)),
             *(read_like(question, it.wide + i, statistics) for i in range(it.given)),
-            *(read(question, i, place.of(scaled)) for i in range(it.wide + it.given, len(question.operands))),
+            *(read(question, i, place.of(scaled)) for i in range(it.wide + it.given, last)),
         )
 
     sets: list[ComputeSet] = []
@@ -205,7 +206,7 @@ def plan_rows(question: Question, segments: Sequence[Segment], prefix: str, extr
         left, parts = place.partials(kept, it.columns)
         partial = Access(f"tmp{len(temporaries)}", left)
         temporaries.append(TensorType(left.shape, DType.F32))
-        sets.append(ComputeSet(f"{prefix}Partial", place.grid, operands(), (partial, *sums), attributes))
+        sets.append(ComputeSet(f"{prefix}Partial", place.grid, operands(it.given > 0), (partial, *sums), attributes))
         rows = left.shape[len(parts) : -1]
         grid = split_dims(rows, question.chip.tiles, first=question.first)
         mine = own(grid, rows)
@@ -242,9 +243,7 @@ def _over(grid: Grid, parts: Sequence[int], dims: Sequence[int], columns: int) -
 
 
 def _shape(block: Block, attributes: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(
-        block.axes[d][1] - block.axes[d][0] if isinstance(d, str) else d for d in attributes["dims"]
-    )
+    return tuple(block.axes[d][1] - block.axes[d][0] if isinstance(d, str) else d for d in attributes["dims"])
 
 
 def _values(block: Block, pieces: Arrays, attributes: Mapping[str, Any]) -> tuple[list[np.ndarray], tuple[int, ...]]:
@@ -253,9 +252,9 @@ def _values(block: Block, pieces: Arrays, attributes: Mapping[str, Any]) -> tupl
     summed, scaled = attributes["summed"], attributes["scaled"]
     kept = tuple(1 if s else n for n, s in zip(shape, summed, strict=True))
     weights = tuple(n if s else 1 for n, s in zip(shape, scaled, strict=True))
-    count = it.wide + it.given
     shapes = [shape] * it.wide + [kept] * it.given + [weights] * attributes["affine"]
-    values = [np.reshape(p, s) for p, s in zip(pieces[: count + attributes["affine"]], shapes, strict=True)]
+    # forward statistics are gathered without scale and shift; they are applied with statistics behind the operands
+    values = [np.reshape(p, s) for p, s in zip(pieces, shapes, strict=False)]
     return values, tuple(i for i, s in enumerate(summed) if s)
 
 

@@ -186,7 +186,9 @@ def _check(name: str, type_: TensorType, a: Attributes) -> tuple[int, ...]:
     for key in ("kernel", "strides", "dilation", "padding"):
         value: Any = a.get(key, (1,) * spatial)
         if not isinstance(value, tuple) or len(value) != spatial:
-            raise InvalidOperand(f"{key} of {name} is {value!r}", remedy=f"It needs {spatial} entries, one a dimension.")
+            raise InvalidOperand(
+                f"{key} of {name} is {value!r}", remedy=f"It needs {spatial} entries, one a dimension."
+            )
         if key == "padding" and any(not isinstance(p, tuple) or len(p) != 2 or min(p) < 0 for p in value):
             raise InvalidOperand(f"padding of {name} is {value}", remedy="Pairs (low, high), none negative.")
         if key != "padding" and min(value) < 1:

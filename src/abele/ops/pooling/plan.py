@@ -1,4 +1,4 @@
-"""How pooling and its gradients lie on the tiles: split over batch, channels and field, windows read with their halo."""
+"""How pooling and its gradients lie on the tiles: split over batch, channels and field; windows with their halo."""
 
 from __future__ import annotations
 

@@ -247,6 +247,10 @@ def _infer_cumsum(operands: Sequence[TensorType], attributes: Attributes) -> Seq
     return (operands[0],)
 
 
+def _cumsum(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
+    return (np.cumsum(operands[0], axis=attributes["axis"], dtype=operands[0].dtype),)
+
+
 def _cumsum_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
     (dy,), axis = given, attributes_of(op)["axis"]
     assert dy is not None
@@ -265,7 +269,7 @@ register(
         "cumsum",
         {"axis": REQUIRED},
         _infer_cumsum,
-        lambda operands, a, results: (np.cumsum(operands[0], axis=a["axis"], dtype=operands[0].dtype),),
+        _cumsum,
         _cumsum_gradient,
         lambda operands, results, attributes: operands[0].size if operands[0].dtype.is_float else 0,
         _cumsum_samples,

@@ -108,7 +108,7 @@ def depth_of(work: Work) -> np.ndarray:
 
 def _reduce_cycles(chip: Chip, work: Work) -> np.ndarray:
     axes, rank = work.attributes["axes"], work.attributes["rank"]
-    assert isinstance(axes, tuple)
+    assert isinstance(axes, tuple) and isinstance(rank, int)
     inner = bool(axes) and axes[-1] == rank - 1
     if not axes:
         return chip.estimate("Copy", bytes=work.writes[0] * work.write_types[0].dtype.bytes)

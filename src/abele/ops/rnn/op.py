@@ -122,10 +122,10 @@ def _flops(cell: str, passes: int):
 def _samples(cell: str, grad: bool):
     def samples() -> Iterable[Sample]:
         for dtype, t, b, i, h in (
-            (DType.F32, 5, 3, 4, 6),
+            (DType.F32, 3, 3, 4, 6),
             (DType.F32, 1, 1, 1, 1),
             (DType.F16, 1, 2, 5, 8),
-            (DType.F32, 4, 7, 3, 2),
+            (DType.F32, 2, 7, 3, 2),
             (DType.F32, 2, 0, 3, 2),
         ):
             types = _shapes(cell, dtype, t, b, i, h)

@@ -2,8 +2,8 @@
 
 Forward: the input's part of all gates in one product over steps, batch and hidden units; then one compute set for each
 time step, split over batch and hidden units. A tile holds the recurrent weights of its hidden units, and is sent the
-output of the step before for its batch rows. Backward: one set for each step in reverse, then the products that give the
-gradients of input, weights and biases.
+output of the step before for its batch rows. Backward: one set for each step in reverse, then the products that give
+the gradients of input, weights and biases.
 
 Where the weights do not lie as the steps want them, they are laid so once, before the first step. There are as
 many compute sets as time steps, whatever the number of tiles.

@@ -29,6 +29,8 @@ def attention(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         q, k, v = (tracer.read(t) for t in (query, key, value))
         if given.get("enable_gqa"):
             k, v = (_shared_heads(e, t, q.shape[-3]) for t in (k, v))
+        lead = torch.broadcast_shapes(*(t.shape[:-2] for t in (q, k, v)))
+        q, k, v = (e.expand(t, (*lead, *t.shape[-2:])) for t in (q, k, v))
         extra = []
         if mask is not None:
             extra.append(_additive(tracer, mask, q.dtype))

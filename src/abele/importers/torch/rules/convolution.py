@@ -45,10 +45,16 @@ def convolution(
     }
     weight = e.operand(weight)
     if transposed:
-        # The gradient of a convolution by its input. Output padding adds positions at the high end, which the
-        # shape of the result says.
-        shape = e.out.shape if batched else (1, *e.out.shape)
+        # The gradient of a convolution by its input. Output padding shows positions that the padding at the high end
+        # hides; what lies beyond all padding is zero.
+        low, more = _spread(padding, rank), _spread(output_padding, rank)
+        beyond = [max(0, m - p) for p, m in zip(low, more, strict=True)]
+        attributes["padding"] = tuple((p, max(0, p - m)) for p, m in zip(low, more, strict=True))
+        outs = [n - extra for n, extra in zip(e.out.shape[-rank:], beyond, strict=True)]
+        shape = (x.shape[0], weight.shape[1] * groups, *outs)
         y = e.emit("conv_input_grad", x, weight, input_shape=shape, **attributes)
+        if any(beyond):
+            y = e.emit("pad", y, low=(0,) * (rank + 2), high=(0, 0, *beyond), value=0.0)
     else:
         y = e.emit("conv", x, weight, **attributes)
     if bias is not None:

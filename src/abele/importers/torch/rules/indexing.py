@@ -29,6 +29,8 @@ def index_select(e: Emitter, x: Value, dim: int, index: Value) -> Value:
 @rule("gather")
 def gather(e: Emitter, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
     index = e.cast(index, DType.I32)
+    if not index.type.size:
+        return e.number(0, x.dtype, index.shape)
     if not x.shape or not index.shape:
         flat = e.emit("gather_elements", _row(e, x), _row(e, index), axis=0)
         return e.reshape(flat, index.shape)

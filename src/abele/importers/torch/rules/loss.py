@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -188,7 +189,6 @@ def nll_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 
 @function(
     F.poisson_nll_loss,
-    F.gaussian_nll_loss,
     F.hinge_embedding_loss,
     F.margin_ranking_loss,
     F.cosine_embedding_loss,
@@ -202,6 +202,24 @@ def nll_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 def composed(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """A loss that torch composes of operations that have rules."""
     return _mark(tracer, func(*args, **kwargs))
+
+
+@function(F.gaussian_nll_loss)
+def gaussian_nll_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Without torch's check that no variance is negative, which would read values."""
+    given = _arguments(func, args, kwargs)
+    x, target, var = given["input"], given["target"], given["var"]
+    if isinstance(var, float):
+        var = torch.full((), var, dtype=x.dtype)
+    elif var.dim() == x.dim() - 1:
+        var = var.unsqueeze(-1)
+    var = var.clamp(min=given["eps"])
+    losses = 0.5 * (var.log() + (x - target).square() / var)
+    if given["full"]:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    reduction = given["reduction"]
+    total = losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+    return _mark(tracer, total)
 
 
 # The same losses where they arrive as ATen operations: called from inside torch

@@ -104,8 +104,9 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     out = tracer.new(y, x.dtype)
     invstd = e.emit("rsqrt", e.emit("add", e.cast(batch_var, DType.F32), e.number(eps, DType.F32)))
     statistics = (tracer.new(v, torch.float32) for v in (e.cast(batch_mean, DType.F32), invstd))
-    rest = [torch.empty(0, dtype=torch.uint8, device="meta")] * (len(func._schema.returns) - 3)
-    return (out, *statistics, *rest)
+    if len(func._schema.returns) > 3:  # a buffer for the backward of some devices
+        return (out, *statistics, tracer.new(e.number(0, DType.U8, (0,)), torch.uint8))
+    return (out, *statistics)
 
 
 def _scaled(e: Emitter, x: Value, factor: float) -> Value:

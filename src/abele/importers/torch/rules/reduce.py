@@ -147,6 +147,8 @@ def cumprod(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @rule("logcumsumexp")
 def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
+    if not x.shape:
+        return x
     # Relative to the highest element, as logsumexp does; elements far below it lose precision.
     axis = axis_of(dim, len(x.shape))
     highest = e.emit("reduce_max", x, axes=(axis,), keep=True)
@@ -178,6 +180,8 @@ def argsort_stable(e: Emitter, x: Value, stable: bool = True, dim: int = -1, des
 
 @rule("topk")
 def topk(e: Emitter, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not x.shape:
+        return x, e.number(0, DType.I32)
     return e.emit("top_k", x, k=k, axis=axis_of(dim, len(x.shape)), largest=largest)
 
 
@@ -187,6 +191,32 @@ def _nth(e: Emitter, x: Value, dim: int, n: int, keep: bool) -> tuple[Value, Val
     shape = x.shape[:axis] + ((1,) if keep else ()) + x.shape[axis + 1 :]
     values, indices = (e.reshape(e.slice(v, axis, n, n + 1), shape) for v in found)
     return values, indices
+
+
+@rule("searchsorted", "bucketize")
+def searchsorted(
+    e: Emitter, first: Any, second: Any, *given: Any, right: bool = False, side: Any = None, **_: Any
+) -> Any:
+    """How many of the sorted boundaries lie below each value (or are equal to it, with ``right``)."""
+    edges, values = (first, second) if e.name == "searchsorted" else (second, first)
+    right = bool(right or side == "right" or (len(given) > 1 and given[1]))
+    kind = edges.dtype if not isinstance(values, Value) or values.dtype is edges.dtype else DType.F32
+    values = e.operand(values, kind)
+    count = edges.shape[-1]
+    one = len(edges.shape) == 1
+    shape = (1,) * len(values.shape) + (count,) if one else (*edges.shape[:-1], 1, count)
+    edges = e.reshape(e.cast(edges, kind), shape)
+    below = e.emit("le" if right else "lt", edges, e.reshape(values, (*values.shape, 1)))
+    return reduced(e, "reduce_sum", e.cast(below, DType.I32), (len(values.shape),), False)
+
+
+@rule("_cdist_forward")
+def cdist(e: Emitter, a: Value, b: Value, p: float, compute_mode: Any = None) -> Value:
+    """Distances between all rows of one and of the other."""
+    left = e.reshape(a, (*a.shape[:-1], 1, a.shape[-1]))
+    right = e.reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    gap = e.binary("sub", left, right)
+    return e.emit("norm", gap, order=float(p), axes=(len(gap.shape) - 1,), keep=False)
 
 
 @rule("kthvalue")

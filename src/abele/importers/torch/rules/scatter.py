@@ -99,6 +99,34 @@ def _along(e: Emitter, x: Value, dim: int, index: Value, source: Value, reductio
     return e.reshape(found, x.shape)
 
 
+@rule("index_reduce")
+def index_reduce(
+    e: Emitter, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    axis, base, updates = axis_of(dim, len(x.shape)), _row(e, x), _row(e, source)
+    shaped = e.expand(e.broadcast_vector(e.cast(index, DType.I32), len(base.shape), axis), updates.shape)
+    return e.reshape(scatter_reduce(e, base, axis, shaped, updates, reduce, include_self), x.shape)
+
+
+@rule("put")
+def put(e: Emitter, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    flat, count = e.reshape(x, (x.type.size,)), index.type.size
+    updates = e.reshape(e.cast(source, x.dtype), (count,))
+    found = _along(e, flat, 0, index, updates, "add" if accumulate else "none")
+    return e.reshape(found, x.shape)
+
+
+@rule("masked_scatter")
+def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
+    """The elements under the mask are taken from the source in order: each knows its number from a running count."""
+    shape = e.out.shape
+    mask = e.reshape(e.expand(mask, shape), (e.out.size,))
+    number = e.emit("sub", e.emit("cumsum", e.cast(mask, DType.I32), axis=0), e.number(1, DType.I32))
+    number = e.emit("clamp", number, low=0, high=source.type.size - 1)
+    taken = e.emit("gather", e.reshape(e.cast(source, x.dtype), (source.type.size,)), number, axis=0)
+    return e.reshape(e.emit("select", mask, taken, e.reshape(e.expand(x, shape), (e.out.size,))), shape)
+
+
 @raw("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 def index_put(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     x, indices, values, accumulate, *_ = (*args, *kwargs.values(), False)

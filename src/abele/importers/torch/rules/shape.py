@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from abele.importers.torch.emitter import Emitter, Operand, axis_of
+from abele.importers.torch.storage import selection_view
 from abele.importers.torch.table import rule
 from abele.ir import DType, Value
 
@@ -168,6 +170,15 @@ def select_scatter(e: Emitter, x: Value, src: Value, dim: int, index: int) -> Va
     axis = axis_of(dim, len(x.shape))
     at = index % x.shape[axis]
     return e.replace(x, axis, at, at + 1, e.reshape(e.operand(src), (*x.shape[:axis], 1, *x.shape[axis + 1 :])))
+
+
+@rule("diagonal_scatter", "as_strided_scatter")
+def diagonal_scatter(e: Emitter, x: Value, src: Value, *args: Any, **kwargs: Any) -> Value:
+    numbers = torch.arange(x.type.size).reshape(x.shape)
+    picked = numbers.diagonal(*args, **kwargs) if e.name == "diagonal_scatter" else numbers.as_strided(*args, **kwargs)
+    wanted = picked.reshape(-1).numpy().astype(np.int32)
+    _, write = selection_view(wanted, x.shape, tuple(picked.shape))
+    return write(e, x, e.operand(src))
 
 
 @rule("diag_embed")

@@ -88,7 +88,7 @@ def squeeze(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
     return [_reshaped(x.shape, [n for i, n in enumerate(x.shape) if n != 1 or i not in gone])]
 
 
-@view("transpose", "swapaxes")
+@view("transpose", "swapaxes", "swapdims")
 def transpose(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
     a, b = (axis_of(d, x.dim()) for d in (*args, *kwargs.values()))
     order = list(range(x.dim()))
