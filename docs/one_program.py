@@ -11,7 +11,7 @@ from abele.compile import CompileOptions, compile_graph
 from abele.compile.passes.update import Optimiser
 from abele.cost import cost, explain
 from abele.engine import Engine, run_reference
-from abele.ir import Builder, Origin, Port, f32, i32, parse_graph
+from abele.ir import Builder, Host, Origin, Port, f32, i32, parse_graph
 from abele.machine import find_system, one_ipu
 from abele.schedule.text import parse_schedule, print_schedule
 
@@ -51,7 +51,8 @@ print(" -> ".join(seen))
 heading("3. The schedule: every operation laid over the tiles")
 schedule = executable.schedule
 text = print_schedule(schedule)
-print(text[:2400], "...")
+# The text begins with layouts and plans, which steps share; here are the steps.
+print("\n".join(line[:140] for line in text[text.index("  main main(") :].splitlines()))
 assert parse_schedule(text) == schedule
 
 heading("4. The engine runs it, for real, on this computer")
@@ -75,12 +76,18 @@ assert losses[-1] < losses[0]
 
 heading("5. The reference executor runs the same schedule tile by tile")
 # Each tile has memory of its own, filled with NaN; what is exchanged is counted.
-initial = state | {"learning_rate.0": np.float32(0.1)}
-for port, value in zip(graph.input_ports, graph.inputs, strict=True):
-    if port.kind == "state":
-        initial[f"optimiser.velocity.{port.name}"] = np.zeros(value.shape, np.float32)
-result = run_reference(schedule, initial, {"x": [images], "labels": [classes]})
-print(f"first loss: reference {float(result.outputs['loss'][0].item()):.6f}, engine {losses[0]:.6f}")
+given = state | {"learning_rate.0": np.float32(0.1)}
+initial = [
+    given.get(p.name, np.zeros(schedule.tensors[t].type.shape, np.float32))
+    for p, t in zip(schedule.input_ports, schedule.main.parameters, strict=True)
+]
+host = Host({"x": [images], "labels": [classes]})
+reference = run_reference(schedule, [initial], [host])
+print(f"first loss: reference {host.outputs['loss'][0].item():.6f}, engine {losses[0]:.6f}")
+sets = [(step.times, one) for step in reference.counts for one in step.sets]
+vertices = sum(times * one.vertices for times, one in sets)
+received = sum(times * int(one.received.sum()) for times, one in sets)
+print(f"{vertices} vertices ran, {received} bytes were exchanged")
 
 heading("6. Cost charges the same schedule")
 profile = cost(schedule, machine, samples=8)

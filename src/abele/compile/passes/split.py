@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from abele.compile.passes.layers import runs
 from abele.errors import InvalidOption
@@ -17,7 +19,8 @@ LARGE_WEIGHT = 1 << 18
 class Split:
     """Give every operation a stage, and each stage an IPU of its own.
 
-    The cuts are those, between layers, for which the largest stage has the least work (flops).
+    The cuts are those, between layers, for which the largest stage has the least work (flops). A model with fewer
+    layers than stages is cut between modules, and one with fewer modules between operations.
     """
 
     stages: int
@@ -26,10 +29,10 @@ class Split:
     def run(self, graph: Graph) -> Graph:
         if self.stages == 1:
             return graph
-        pieces = [(start, stop) for _, start, stop in runs(graph.operations)]
+        pieces = _pieces(graph.operations, self.stages)
         if len(pieces) < self.stages:
             raise InvalidOption(
-                f"The model has {len(pieces)} layers and cannot be split into {self.stages} stages",
+                f"The model has {len(pieces)} operations and cannot be split into {self.stages} stages",
                 remedy=f"Ask for at most {len(pieces)} stages.",
             )
         work = [
@@ -57,6 +60,15 @@ def _join_tied(graph: Graph, operations: list[Operation]) -> None:
                 ipu = holder[value]
         if ipu is not None:
             operations[i] = replace(op, origin=replace(op.origin, ipu=ipu))
+
+
+def _pieces(operations: Sequence[Operation], least: int) -> list[tuple[int, int]]:
+    """What is not cut, (first, last + 1) of each: the coarsest kind of which there are at least ``least``, if any."""
+    pieces = [(start, stop) for _, start, stop in runs(operations)]
+    if len(pieces) < least:
+        borders = [i for i in range(1, len(operations)) if operations[i - 1].origin.module != operations[i].origin.module]
+        pieces = list(pairwise((0, *borders, len(operations))))
+    return pieces if len(pieces) >= least else [(i, i + 1) for i in range(len(operations))]
 
 
 def _balanced(work: list[int], stages: int) -> list[tuple[int, int]]:

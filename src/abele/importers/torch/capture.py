@@ -220,6 +220,11 @@ def _states(module: torch.nn.Module | None) -> tuple[dict[str, torch.Tensor], di
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise Unsupported(
+                f"The parameter {name} of a lazy module has no shape yet",
+                remedy="Run the module once in plain PyTorch, which gives it one.",
+            )
         first = seen.setdefault(id(tensor), name)
         if first == name:
             states[name] = tensor

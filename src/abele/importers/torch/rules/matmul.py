@@ -92,6 +92,16 @@ def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         return tracer.new(e.matmul(a, b), out.dtype)
 
 
+@function(torch.bilinear)
+def bilinear(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """``y[o] = a W[o] b + bias[o]``, by a product with W and a sum."""
+    a, b, weight, bias = (*args, *kwargs.values(), None)[:4]
+    outputs, inputs, _ = weight.shape
+    left = a @ weight.permute(1, 0, 2).reshape(inputs, -1)
+    y = (left.reshape(*a.shape[:-1], outputs, -1) * b.unsqueeze(-2)).sum(-1)
+    return y if bias is None else y + bias
+
+
 @function(_TENSOR.__rmatmul__)
 def rmatmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     return matmul(tracer, torch.matmul, (args[1], args[0]), kwargs)

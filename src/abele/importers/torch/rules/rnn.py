@@ -59,6 +59,51 @@ def recurrent(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         return (tracer.new(value, x.dtype), *ends)
 
 
+@function(torch.rnn_tanh, torch.rnn_relu)
+def plain(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Step by step: the products with the inputs are one product, those with the state follow each other."""
+    if len(args) != 9 or kwargs:
+        raise Unsupported(
+            "A packed sequence is given to an RNN", where=tracer.where(), remedy="Give it a padded tensor."
+        )
+    x, hidden, parameters, has_biases, layers, dropout, train, bidirectional, batch_first = args
+    e, activation = tracer.e, func.__name__.removeprefix("rnn_")
+    per, directions = 2 + 2 * bool(has_biases), 2 if bidirectional else 1
+    with tracer.located():
+        value = tracer.read(x)
+        value = e.transpose(value, (1, 0, 2)) if batch_first else value
+        states, last = tracer.read(hidden), []
+        for layer in range(layers):
+            outputs = []
+            for direction in range(directions):
+                at = layer * directions + direction
+                weights = [e.cast(tracer.read(p), value.dtype) for p in parameters[at * per : (at + 1) * per]]
+                start = e.cast(_part(e, states, at), value.dtype)
+                steps = _steps(e, activation, value, start, weights, backwards=direction == 1)
+                last.append(e.reshape(steps[0 if direction else -1], (1, *start.shape)))
+                outputs.append(e.concat([e.reshape(s, (1, *start.shape)) for s in steps], 0))
+            value = e.concat(outputs, 2)
+            if dropout and train and layer < layers - 1:
+                value, _ = e.emit("dropout", value, e.key(), p=float(dropout))
+        value = e.transpose(value, (1, 0, 2)) if batch_first else value
+        return tracer.new(value, x.dtype), tracer.new(e.concat(last, 0), x.dtype)
+
+
+def _steps(
+    e: Emitter, activation: str, x: Value, state: Value, weights: list[Value], *, backwards: bool
+) -> list[Value]:
+    """The states after every step, in the order of the inputs."""
+    w_ih, w_hh, *biases = weights
+    bias = [e.emit("add", *biases)] if biases else []
+    inputs = e.emit("linear", x, w_ih, *bias)
+    length = x.shape[0]
+    found: dict[int, Value] = {}
+    for t in reversed(range(length)) if backwards else range(length):
+        step = _part(e, inputs, t)
+        found[t] = state = e.emit(activation, e.emit("add", step, e.emit("linear", state, w_hh)))
+    return [found[t] for t in range(length)]
+
+
 def _part(e: Emitter, states: Value, at: int) -> Value:
     one = e.slice(states, 0, at, at + 1)
     return e.reshape(one, one.shape[1:])
