@@ -382,7 +382,8 @@ class _WorkerHandle:
                 self._died(what)
         try:
             message = self._conn.recv()
-        except EOFError:
+        except (EOFError, OSError):
+            # The kernel resets the pipe of a process that is killed with commands unread.
             return self._died(what)
         if isinstance(message, Failure):
             self.stop()
@@ -395,16 +396,22 @@ class _WorkerHandle:
         self.stop()
         raise Error(f"The data loader's worker thread {what}: its process ended with exit code {code}.")
 
+    def _ask(self, command: Command) -> None:
+        try:
+            self._conn.send(command)
+        except OSError:
+            self._died("has died")
+
     def restart(self) -> None:
         """Be at the start of the data, whatever has been read."""
         self._check_running()
         if not self._fresh and not self._at_end:
-            self._conn.send(Command.Reset)
+            self._ask(Command.Reset)
             while self._receive("failed to restart") is not Command.Reset:
                 pass
             self._position, self._holds = 0, None
         else:
-            self._conn.send(Command.Start)
+            self._ask(Command.Start)
         self._fresh = self._at_end = False
 
     def next(self) -> Any:

@@ -12,6 +12,7 @@ from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.dead_code import DeadCode
 from abele.compile.passes.expand import Expand
 from abele.compile.passes.fold import Fold
+from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.recompute import Recompute
@@ -156,6 +157,24 @@ def test_fuse_keeps_the_shape_that_a_constant_gives():
     same(graph, after)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_fold_norm_scales_the_weights(groups):
+    b = Builder("net")
+    x, w = b.input(f32(2, 4, 5, 5), "data", "x"), b.input(f32(6, 4 // groups, 3, 3), "state", "w")
+    norm = [b.input(f32(6), "state", n) for n in ("scale", "shift", "mean", "variance")]
+    norm[3] = b.mul(norm[3], norm[3])
+    conv = b.conv(x, w, strides=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1), groups=groups)
+    y = b.relu(b.batch_norm_inference(conv, *norm, eps=1e-3))
+    graph = b.finish([y], [Port("anchor", "y")])
+    after, _ = run_passes(graph, [FoldNorm()])
+    assert "batch_norm_inference" not in [op.name for op in after.operations]
+    same(graph, after, 1e-4)
+    read_twice = graph.replace(
+        outputs=(*graph.outputs, conv), output_ports=(*graph.output_ports, Port("anchor", "conv"))
+    )
+    assert run_passes(read_twice, [FoldNorm()])[0] is read_twice
+
+
 def test_fold_evaluates_constants():
     b = Builder("net")
     x = b.input(f32(4), "data", "x")
@@ -218,5 +237,5 @@ def test_training_lowers_the_loss(kind):
 
 
 def test_split_needs_enough_layers():
-    with pytest.raises(InvalidOption, match="cannot be split into 9 stages"):
-        Split(9).run(layered(3))
+    with pytest.raises(InvalidOption, match="cannot be split into 99 stages"):
+        Split(99).run(layered(3))

@@ -13,7 +13,7 @@ from helpers import result, run, same
 from torch import nn
 from torch.nn import functional as F
 
-from abele.errors import AbeleError, DataDependent, InvalidOperand, Unsupported
+from abele.errors import DataDependent, InvalidOperand, Unsupported
 from abele.importers.torch import capture
 from abele.ir import check
 
@@ -68,7 +68,7 @@ def test_host_types_become_machine_types_and_come_back():
 
 
 def test_complex_tensors_are_refused():
-    with pytest.raises(Unsupported, match="complex64"):
+    with pytest.raises(Unsupported, match="as two tensors"):
         capture(lambda x: torch.view_as_complex(x.reshape(3, 2, 2)), (X,))
 
 
@@ -267,7 +267,7 @@ def test_an_operation_without_a_rule_is_named_with_its_line():
 
 
 def test_torch_says_what_is_wrong_with_shapes():
-    with pytest.raises(RuntimeError, match="must match"):
+    with pytest.raises(RuntimeError, match="broadcast"):
         capture(lambda x: x + torch.ones(3), (X,))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         capture(nn.Linear(5, 2), (X,))
@@ -277,7 +277,7 @@ def test_packed_sequences_are_refused():
     def program(x):
         return nn.LSTM(4, 2)(nn.utils.rnn.pack_padded_sequence(x, [3]))[0].data
 
-    with pytest.raises(AbeleError, match="packed"):
+    with pytest.raises(Unsupported, match="padded tensor"):
         capture(program, (X[:, None],))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from abele.zoo import ZOO
 
 LEARNING_RATE = 0.05
 BATCH = 4
+EPSILON = 1e-3
+"""Of Adam. With the usual 1e-8 a first step is the gradient's sign, and gradients that are zero in exact arithmetic (of
+the bias of keys, or before a batch norm) would move their weights by the sign of a rounding error, on both sides."""
 
 
 def module_of(name: str, *, training: bool = False) -> torch.nn.Module:
@@ -55,7 +59,11 @@ def program_of(
     names = tuple(n for n, p in captured.parameters.items() if p.requires_grad)
     loaded = Loaded("model", graph, BATCH, train, parameters=names)
     options = {"system": "bow-2000"} | options
-    engine = Engine(compile_graph(graph, compile_options(loaded, **options)).schedule, threads=1)
+    settings = compile_options(loaded, **options)
+    if settings.optimiser is not None and options.get("optimizer") == "adam":
+        numbers = (("beta1", 0.9), ("beta2", 0.999), ("eps", EPSILON), ("weight_decay", 0.0))
+        settings = replace(settings, optimiser=replace(settings.optimiser, constants=(numbers,)))
+    engine = Engine(compile_graph(graph, settings).schedule, threads=1)
     for name, value in captured.state().items():
         engine.write(name, value)
     for name in engine.states:
@@ -76,7 +84,7 @@ class TorchLoop:
         if optimizer == "sgd":
             self.optimizer = torch.optim.SGD(self.module.parameters(), lr=LEARNING_RATE, momentum=0.9)
         else:
-            self.optimizer = torch.optim.Adam(self.module.parameters(), lr=LEARNING_RATE)
+            self.optimizer = torch.optim.Adam(self.module.parameters(), lr=LEARNING_RATE, eps=EPSILON)
 
     def step(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
         """One step on data ``[turns, replicas, batch, ...]``; the losses ``[turns, replicas]``."""

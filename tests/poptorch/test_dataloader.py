@@ -274,6 +274,16 @@ def test_a_worker_that_dies_is_noticed():
             next(iterator)
 
 
+def test_a_worker_that_died_between_epochs_is_noticed():
+    made = loader(Numbers(4), mode=DataLoaderMode.Async)
+    assert len(list(made)) == 4
+    process = made._accessor._worker._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(10)
+    with pytest.raises(poptorch.Error, match="exit code -9"):
+        list(made)
+
+
 def test_no_process_is_left_when_the_loader_goes():
     made = loader(Numbers(8), mode=DataLoaderMode.Async, num_workers=1)
     next(iter(made))

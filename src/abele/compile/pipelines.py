@@ -11,6 +11,7 @@ from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.dead_code import DeadCode
 from abele.compile.passes.expand import Expand
 from abele.compile.passes.fold import Fold
+from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.recompute import Recompute
@@ -68,6 +69,8 @@ def passes_for(options: CompileOptions) -> list[Pass]:
     passes: list[Pass] = []
     if options.split:
         passes.append(Split(options.stages))
+    if options.optimiser is None:
+        passes.append(FoldNorm())
     if options.outline:
         passes.append(Outline())
     if options.optimiser is not None:

@@ -66,7 +66,9 @@ def _pieces(operations: Sequence[Operation], least: int) -> list[tuple[int, int]
     """What is not cut, (first, last + 1) of each: the coarsest kind of which there are at least ``least``, if any."""
     pieces = [(start, stop) for _, start, stop in runs(operations)]
     if len(pieces) < least:
-        borders = [i for i in range(1, len(operations)) if operations[i - 1].origin.module != operations[i].origin.module]
+        borders = [
+            i for i in range(1, len(operations)) if operations[i - 1].origin.module != operations[i].origin.module
+        ]
         pieces = list(pairwise((0, *borders, len(operations))))
     return pieces if len(pieces) >= least else [(i, i + 1) for i in range(len(operations))]
 

@@ -43,6 +43,9 @@ INSTEAD = {
     "_ctc_loss": "Use a loss over aligned labels, such as cross_entropy, or compute it outside the model.",
     "_fft_r2c": "Write the transform as a matrix product with its cosines and sines.",
     "_fft_c2c": "Write the transform as a matrix product with its cosines and sines.",
+    "_pack_padded_sequence": "Give recurrent layers a padded tensor, and mask the padding in what is made of it.",
+    "view_as_complex": "Complex numbers do not exist on the machine: keep real and imaginary parts as two tensors.",
+    "complex": "Complex numbers do not exist on the machine: keep real and imaginary parts as two tensors.",
     "resize_": "Create a tensor of the new shape.",
     "set_": "Copy the values with copy_ or bind the name to the other tensor.",
 }

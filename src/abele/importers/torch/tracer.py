@@ -328,9 +328,11 @@ class Tracer(TorchDispatchMode):
         results = result if isinstance(result, tuple | list) else [result]
         for one, (read, write) in zip(results, call.rule(source, args[1:], kwargs), strict=True):
             self.places.add_view(one, source, read, write)
-            if self.places.knows(source) and one.numel():
+            stopped = self.training and not torch.is_grad_enabled()
+            # Read now, at the user's line, except what may never be read at all.
+            if self.places.knows(source) and (stopped or self.places.root_of(source).value is not None):
                 value = self.places.read(one)
-                if self.training and not torch.is_grad_enabled():
+                if stopped:
                     self._freeze(value)
         return result
 
