@@ -1,5 +1,5 @@
 """What Abele must reach, measured: ``make bench``, or ``python -m benchmarks [NAME ...]``.
 
-Each module of this folder has a function ``benchmarks()`` that gives a list of `benchmarks.base.Benchmark`; the
-runner (``__main__``) finds the modules by itself. Times are CPU time, medians of interleaved rounds.
+The runner (``__main__``) finds the modules of this folder by itself. One with ``benchmarks()`` gives a list of
+`benchmarks.base.Benchmark`; one with ``main()`` gives a list of `benchmarks.rounds.Result`, ours against torch.
 """

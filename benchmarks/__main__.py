@@ -1,45 +1,23 @@
-"""``python -m benchmarks [NAME ...]``: runs the benchmarks and prints a Markdown table for each group.
-
-Each module runs in a process of its own, so that none inherits the memory, the threads or the memo tables of another.
-"""
+"""``python -m benchmarks [NAME ...]``: runs the benchmarks and prints a Markdown table for each group."""
 
 from __future__ import annotations
 
-import fnmatch
-import importlib
 import importlib.metadata
 import json as json_text
-import multiprocessing
 import os
-import pkgutil
 import platform
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-import benchmarks
-from benchmarks.base import Benchmark, Row, Settings
+from benchmarks.base import Row, Settings
+from benchmarks.runner import chosen, modules, run_module
 
 PACKAGES = ("abele", "torch", "numpy", "llvmlite", "transformers")
-
-
-def modules() -> list[str]:
-    """The modules of this folder that may hold benchmarks."""
-    found = (m.name for m in pkgutil.iter_modules(benchmarks.__path__))
-    return sorted(n for n in found if not n.startswith("_") and n != "base")
-
-
-def chosen(module: str, names: Sequence[str], settings: Settings) -> list[Benchmark]:
-    """The benchmarks of a module that the names choose; ``*`` stands for anything."""
-    listed = getattr(importlib.import_module(f"benchmarks.{module}"), "benchmarks", None)
-    found: list[Benchmark] = listed() if listed is not None else []
-    if names:
-        return [b for b in found if any(fnmatch.fnmatch(f"{module}.{b.name}", f"*{n}*") for n in names)]
-    return [b for b in found if b.quick or not settings.quick]
 
 
 def host() -> dict[str, Any]:
@@ -71,11 +49,13 @@ def host() -> dict[str, Any]:
 
 
 def main(
-    names: list[str] = typer.Argument(None, help="Parts of module.name, such as `compile` or `engine_mlp`; none: all."),
-    json: Path | None = typer.Option(None, help="Also write everything to this file."),
-    rounds: int = typer.Option(7, min=1, help="Rounds of each measurement."),
-    quick: bool = typer.Option(False, help="A smaller set in fewer rounds, to see that everything runs."),
-    names_only: bool = typer.Option(False, "--list", help="Only list the benchmarks."),
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Parts of module.name, such as `compile.bert` or `engine`; none: all.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write everything to this file.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each measurement.")] = 7,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller set in fewer rounds.")] = False,
+    names_only: Annotated[bool, typer.Option("--list", help="Only list the benchmarks.")] = False,
 ) -> None:
     """Measure what Abele must reach."""
     settings = Settings(min(rounds, 3) if quick else rounds, quick)
@@ -88,7 +68,7 @@ def main(
     typer.echo(introduction(machine, settings))
     groups: dict[str, list[dict[str, Any]]] = {}
     for module in modules():
-        for group, name, rows in _run_module(module, names or (), settings):
+        for group, name, rows in run_module(module, names or (), settings, _tell):
             if group not in groups:
                 groups[group] = []
             groups[group] += [{"benchmark": f"{module}.{name}", **row} for row in rows]
@@ -105,6 +85,10 @@ def main(
     if failed:
         typer.echo(f"\nThese ended in an error: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
+
+
+def _tell(name: str) -> None:
+    typer.echo(f"{name} ...", err=True)
 
 
 def introduction(machine: dict[str, Any], settings: Settings) -> str:
@@ -138,54 +122,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return str(value).splitlines()[0].replace("|", "/") if str(value) else ""
-
-
-def _run_module(module: str, names: Sequence[str], settings: Settings):
-    """The results of one module, ``(group, name, rows)`` each. A process that dies costs one benchmark."""
-    context = multiprocessing.get_context("spawn")
-    skip = 0
-    while True:
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_serve, args=(there, module, names, settings, skip))
-        process.start()
-        there.close()
-        current = None
-        try:
-            while True:
-                message = here.recv()
-                if message is None:
-                    break
-                kind, *content = message
-                if kind == "begin":
-                    current = content
-                    typer.echo(f"{module}.{content[1]} ...", err=True)
-                    continue
-                skip, current = skip + 1, None
-                yield tuple(content)
-        except EOFError:
-            process.join()
-            error = f"the process died with status {process.exitcode}"
-            group, name = current or (f"Module {module}", "import")
-            yield group, name, [{"error": error}]
-            if current is None:
-                return
-            skip += 1
-            continue
-        finally:
-            here.close()
-        process.join()
-        return
-
-
-def _serve(there: Any, module: str, names: Sequence[str], settings: Settings, skip: int) -> None:
-    for benchmark in chosen(module, names, settings)[skip:]:
-        there.send(("begin", benchmark.group, benchmark.name))
-        try:
-            rows = [dict(row) for row in benchmark.run(settings)]
-        except Exception as error:
-            rows = [{"error": f"{type(error).__name__}: {error}"}]
-        there.send(("done", benchmark.group, benchmark.name, rows))
-    there.send(None)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""What a benchmark is, and how times are taken: CPU time, in rounds that take turns, so that a busy machine hits all alike."""
+"""What a benchmark is, and how one is run apart from all others."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
 import resource
-import statistics
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,51 +43,6 @@ class Benchmark:
     name: str
     run: Callable[[Settings], Sequence[Row]]
     quick: bool = True
-
-
-def interleaved(
-    calls: Mapping[str, Callable[[], Any]], rounds: int, *, least_seconds: float = 0.02, warm: int = 2
-) -> dict[str, list[float]]:
-    """CPU seconds of one call of each, ``rounds`` figures each; the calls take turns.
-
-    Args:
-        least_seconds: a short call is repeated within a round until it takes about this long.
-        warm: calls of each before anything is measured.
-    """
-    repeats = {}
-    for name, call in calls.items():
-        for _ in range(warm):
-            call()
-        start = time.process_time()
-        call()
-        repeats[name] = max(1, round(least_seconds / max(time.process_time() - start, 1e-6)))
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds):
-        order = list(calls.items())
-        for name, call in order if turn % 2 == 0 else reversed(order):
-            start = time.process_time()
-            for _ in range(repeats[name]):
-                call()
-            found[name].append((time.process_time() - start) / repeats[name])
-    return found
-
-
-def compared(name: str, ours: Callable[[], Any], torch: Callable[[], Any], settings: Settings) -> Row:
-    """The row of one workload: CPU milliseconds of a step of our engine and of torch eager, and their ratio.
-
-    The ratio is the median of the rounds' own ratios; at most 1 means no slower than torch.
-    """
-    found = interleaved({"ours": ours, "torch": torch}, settings.rounds)
-    ratios = [a / b for a, b in zip(found["ours"], found["torch"], strict=True)]
-    ratio = statistics.median(ratios)
-    return {
-        "workload": name,
-        "abele, CPU ms": statistics.median(found["ours"]) * 1e3,
-        "torch eager, CPU ms": statistics.median(found["torch"]) * 1e3,
-        "ratio": ratio,
-        "limit": 1.0,
-        "holds": ratio <= 1.0,
-    }
 
 
 def peak_bytes() -> int:

@@ -48,9 +48,7 @@ def schedule_of(graph: Graph, replicas: int = 1) -> Schedule:
 
     functions = {n: function(f, ["argument"] * len(f.inputs)) for n, f in graph.functions.items()}
     main = function(graph.replace(name="main"), [p.kind for p in graph.input_ports])
-    return Schedule(
-        graph.name, "test", 1, 1, replicas, tensors, main, functions, graph.input_ports, graph.output_ports
-    )
+    return Schedule(graph.name, "test", 1, 1, replicas, tensors, main, functions, graph.input_ports, graph.output_ports)
 
 
 def load(b: Builder, stream: str, type: TensorType) -> Value:
@@ -69,7 +67,7 @@ def store(b: Builder, stream: str, value: Value) -> None:
 def one_operation(
     name: str, operands: Sequence[TensorType], attributes: Mapping, constant: Sequence[int] = ()
 ) -> Schedule:
-    """A program that loads the operands ``a0`` … (those in ``constant`` are state), runs one operation, stores ``r0`` …"""
+    """A program that loads operands ``a0`` … (``constant`` ones are state), runs one operation and stores ``r0`` …"""
     b = Builder("one")
     given = []
     for i, t in enumerate(operands):

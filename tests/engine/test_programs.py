@@ -1,4 +1,4 @@
-"""Random programs with loops, views and state against the interpreter: lifetimes, writes in place, and carried values."""
+"""Random programs with loops, views and state against the interpreter: lifetimes, writes in place, carried values."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ ELEMENTWISE = {
     ),
     "trigonometry": lambda: (X.sin(), X.cos(), X.tan(), X.sinh(), X.cosh(), X.tanh(), X.atan(), torch.atan2(X, Y)),
     "inverses": lambda: ((P / 2).asin(), (P / 2).acos(), X.asinh(), (P + 1).acosh(), (P / 2).atanh(), P.reciprocal()),
-    "rounding": lambda: (ODD.round(), ODD.floor(), ODD.ceil(), ODD.trunc(), X.round(decimals=1), Z.floor(), ODD.sign()),
+    "rounding": lambda: (ODD.round(), ODD.floor(), ODD.ceil(), ODD.trunc(), X.round(decimals=1), Z.floor(), X.sign()),
     "tests": lambda: (ODD.isnan(), ODD.isinf(), ODD.isfinite(), ODD.isposinf(), Z.isnan(), ODD.signbit()),
     "odd values": lambda: (ODD.nan_to_num(), ODD.nan_to_num(1, 2, 3), torch.fmax(ODD, X), torch.maximum(ODD, X)),
     "choices": lambda: (
@@ -234,7 +234,7 @@ SHAPES = {
     "borders": lambda: (
         F.pad(M, (2, 1, 1, 3), "reflect"),
         F.pad(M, (2, 1, 1, 3), "replicate"),
-        F.pad(M, (3, 2), "replicate"),
+        F.pad(M[0], (3, 2), "replicate"),
     ),
     "windows": lambda: (X.unfold(1, 3, 1), F.unfold(M, 2, padding=1), F.fold(normal_columns, (4, 6), 2, stride=2)),
     "shuffles": lambda: (
@@ -250,7 +250,7 @@ K = torch.tensor([2, 0, 2])
 Q = torch.tensor([[0, 2, 1], [1, 0, 2]])
 INDEXING = {
     "reads": lambda: (X[K], X[:, K], X[K, K], X[Q], M[:, K, :, K], M[K[:2] // 2, :, 1], X[K - 3], X.index_select(1, K)),
-    "gathers": lambda: (X.gather(1, Q), X.gather(0, Q), X.take(K), torch.take_along_dim(X, Q[:, :1], 1)),
+    "gathers": lambda: (X.gather(1, Q), X.gather(0, Q), X.take(K), torch.take_along_dim(X[:2], Q[:, :1], 1)),
     "embeddings": lambda: (F.embedding(Q, X), F.embedding(Q, X, padding_idx=0), F.one_hot(Q, 4)),
     "scatters": lambda: (
         X.scatter(1, Q, Y),

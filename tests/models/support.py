@@ -16,7 +16,7 @@ from abele.engine.engine import Engine
 from abele.importers.torch import Capture, capture
 from abele.zoo import ZOO
 
-LEARNING_RATE = 0.05
+LEARNING_RATE = {"sgd": 0.05, "adam": 0.005}
 BATCH = 4
 EPSILON = 1e-3
 """Of Adam. With the usual 1e-8 a first step is the gradient's sign, and gradients that are zero in exact arithmetic (of
@@ -68,7 +68,7 @@ def program_of(
         engine.write(name, value)
     for name in engine.states:
         if name.startswith("learning_rate"):
-            engine.write(name, np.float32(LEARNING_RATE))
+            engine.write(name, np.float32(LEARNING_RATE[options.get("optimizer", "sgd")]))
     return engine, captured
 
 
@@ -81,10 +81,11 @@ class TorchLoop:
     def __init__(self, module: torch.nn.Module, optimizer: str, replicas: int) -> None:
         self.module = copy.deepcopy(module)
         self.buffers = [{n: b.clone() for n, b in self.module.named_buffers()} for _ in range(replicas)]
+        rate = LEARNING_RATE[optimizer]
         if optimizer == "sgd":
-            self.optimizer = torch.optim.SGD(self.module.parameters(), lr=LEARNING_RATE, momentum=0.9)
+            self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate, momentum=0.9)
         else:
-            self.optimizer = torch.optim.Adam(self.module.parameters(), lr=LEARNING_RATE, eps=EPSILON)
+            self.optimizer = torch.optim.Adam(self.module.parameters(), lr=rate, eps=EPSILON)
 
     def step(self, data: Mapping[str, torch.Tensor]) -> np.ndarray:
         """One step on data ``[turns, replicas, batch, ...]``; the losses ``[turns, replicas]``."""

@@ -15,7 +15,7 @@ def levers(settings: Mapping[str, Any], attempt: Try, ipus: int) -> list[dict[st
     """Pull each lever that applies.
 
     Args:
-        settings: the program's own: ``batch``, ``train``, ``half``, ``recompute``, ``stages``, ``replicas``.
+        settings: the program's own: ``batch``, ``train``, ``half``, ``recompute``, ``offload``, ``stages`` …
         attempt: called with the changed settings.
         ipus: IPUs of the system.
 
@@ -42,6 +42,8 @@ def _candidates(s: Mapping[str, Any], ipus: int) -> Iterator[tuple[str, dict[str
             yield f"micro-batch {smaller} instead of {s['batch']}", {"batch": smaller}
     if s["train"] and s["recompute"] != "layers":
         yield "recompute the layers in the backward pass", {"recompute": "layers"}
+    if s["train"] and not s["offload"]:
+        yield "optimiser state in streaming memory", {"offload": True}
     if not s["half"]:
         yield "half precision", {"half": True}
     stages = s["stages"] * 2

@@ -129,6 +129,7 @@ def compile_options(
     stages: int = 1,
     optimizer: str = "sgd",
     recompute: str = "checkpoints",
+    offload: bool = False,
     memory_proportion: float = 0.6,
 ) -> CompileOptions:
     """Options for a loaded model; unknown names raise ``InvalidOption``."""
@@ -147,6 +148,7 @@ def compile_options(
         stages,
         split=stages > 1,
         optimiser=spec,
+        offload=offload,
         recompute=recompute,
         plan=PlanOptions(memory_proportion),
     )

@@ -34,6 +34,7 @@ def profile(
     system: str = typer.Option("bow-2000", help="Machine: a name (`abele systems`) or file.py:name."),
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw or lamb."),
     recompute: str = typer.Option("checkpoints", help="none, checkpoints or layers."),
+    offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -50,6 +51,7 @@ def profile(
         "stages": stages,
         "optimizer": optimizer,
         "recompute": recompute,
+        "offload": offload,
         "small": small,
     }
     if stages > 1 and accumulate == 1:
@@ -132,6 +134,7 @@ def _profiled(
         stages=s["stages"],
         optimizer=s["optimizer"],
         recompute=s["recompute"],
+        offload=s["offload"],
     )
     samples = loaded.batch * s["accumulate"] * s["replicas"]
     session = Session(find_system(system), Cache() if cache else None, tell)

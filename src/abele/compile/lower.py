@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from abele.errors import Bug
-from abele.ir.graph import Graph, Operation, Value
+from abele.ir.graph import Graph, Operation, Port, Value
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
@@ -109,8 +109,9 @@ class _Lowering:
         plan = self.plan(op, operands)
         self.adopt_homes(plan, operands)
         results = []
+        kind = "remote" if op.name == "remote_store" else "value"
         for value, home in zip(op.results, plan.homes, strict=True):
-            name = self.draft(where, value.type, "value", home, op.origin.ipu)
+            name = self.draft(where, value.type, kind, home, op.origin.ipu)
             results.append(Use(name, value.type))
             uses[value] = results[-1]
         return Step(op.name, operands, tuple(results), op.attributes, plan, op.origin)
@@ -165,9 +166,14 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
     """
     ipus = 1 + max((op.origin.ipu for g in graph.all_graphs() for op in g.operations), default=0)
     work = _Lowering(graph, system, options or PlanOptions())
-    first_reader = _first_readers(graph)
+    first_reader, users = _first_readers(graph), graph.users()
+
+    def kind(value: Value, port: Port) -> str:
+        remote = value in users and all(op.name == "remote_load" for op in users[value])
+        return "remote" if remote else port.kind
+
     parameters = [
-        work.draft("main", v.type, port.kind, None, first_reader.get(v, 0), port.name)
+        work.draft("main", v.type, kind(v, port), None, first_reader.get(v, 0), port.name)
         for v, port in zip(graph.inputs, graph.input_ports, strict=True)
     ]
     main = work.function(graph.replace(name="main"), parameters)

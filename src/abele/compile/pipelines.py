@@ -39,6 +39,7 @@ class CompileOptions:
         loss_scaling: name of the hyper input that scales the loss, or empty.
         mean: gradients are averaged over micro-batches and replicas (else summed).
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
+        offload: keep the optimiser's tensors in streaming memory.
         recompute: ``none``, ``checkpoints`` (from those that the user placed) or ``layers`` (each repeated layer).
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
         plan: what is asked of all plans.
@@ -53,6 +54,7 @@ class CompileOptions:
     loss_scaling: str = ""
     mean: bool = True
     accumulator: str = ""
+    offload: bool = False
     recompute: str = "checkpoints"
     outline: bool = True
     fuse: bool = True
@@ -94,5 +96,5 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
         Streams(),
         Accumulate(options.accumulation, options.mean, options.accumulator, options.stages > 1, options.stages),
         Replicate(options.replicas, options.mean),
-        Update(optimiser),
+        Update(optimiser, options.offload),
     ]

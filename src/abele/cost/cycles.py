@@ -19,6 +19,7 @@ from abele.machine.exchange import (
     exchange_cycles,
     host_seconds,
     link_seconds,
+    streaming_seconds,
     sync_cycles,
 )
 from abele.machine.system import System
@@ -287,6 +288,8 @@ class Charger:
 
     def _step(self, step: Step, shared: Sequence[Node]) -> Cycles:
         cost = self.plan(step).cycles
+        if step.operation in REMOTE:
+            return cost + Cycles(host=self.chip.cycles(streaming_seconds(self.system, _bytes(step))))
         if step.operation in HOST:
             seconds = self._host(_bytes(step))
             return cost + Cycles(
@@ -400,6 +403,7 @@ class Charger:
 
 
 HOST = ("host_load", "host_store")
+REMOTE = ("remote_load", "remote_store")
 
 
 def _bytes(step: Step) -> int:

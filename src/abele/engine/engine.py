@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abele.codegen import Library, Steps, pointer_table
+from abele.engine.fusion import fuse
 from abele.engine.layouts import orders
 from abele.engine.memory import Arena, Life, plan_arena
 from abele.engine.program import Collective, Copy, Instruction, Load, Loop, Program, Run, Store, View, flatten, numbered
@@ -85,12 +86,10 @@ class Engine:
         self._providers = Providers.make(providers)
         self._timed = timed
         self._timers: list[_Timer] = []
-        self._program = flatten(schedule, frozenset(ELEMENTWISE))
+        self._program = fuse(flatten(schedule, frozenset(ELEMENTWISE)))
         self._loads, self._stores = find_streams(self._program.instructions)
         self._orders = orders(self._program) if "onednn" in self._providers.by_name else {}
-        self._offers = {
-            id(i): self._offer(i) for _, i, _ in numbered(self._program.instructions) if isinstance(i, Run)
-        }
+        self._offers = {id(i): self._offer(i) for _, i, _ in numbered(self._program.instructions) if isinstance(i, Run)}
         plan, self._spaces = _arena(self._program, self._offers)
         self.arena_bytes = plan.size
         self._arenas = [Arena(plan) for _ in range(self.replicas)]
@@ -123,7 +122,7 @@ class Engine:
         return {name: view.type for name, view in self._program.states.items()}
 
     def write(self, name: str, array: np.ndarray) -> None:
-        """Set a state or hyper value in all replicas. Replica ``r`` gets ``seed`` with ``r`` xor'ed into its first word."""
+        """Set a state or hyper value in all replicas; the first word of ``seed`` is xor'ed with the replica number."""
         view = self._state(name)
         value = to_host(array, view.type, name)
         for replica in range(self.replicas):
@@ -223,9 +222,7 @@ class Engine:
         return self._providers.offer(Request(run.operation, run.attributes, operands, results), run.origin.where)
 
     def _array(self, replica: int, view: View) -> np.ndarray:
-        return self._arenas[replica].array(
-            view.buffer, view.type.shape, view.type.dtype, self._orders.get(view.buffer)
-        )
+        return self._arenas[replica].array(view.buffer, view.type.shape, view.type.dtype, self._orders.get(view.buffer))
 
     # binding ----------------------------------------------------------------------------------------------------
 

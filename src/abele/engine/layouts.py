@@ -7,7 +7,7 @@ such a one element by element), and all that touch it work on any strides. Weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from abele.engine.program import (
     Collective,
@@ -37,7 +37,7 @@ _IMAGES = {
 """For operations on images: which operands and which results are images."""
 _ALIKE = ELEMENTWISE | {"map", "batch_norm", "batch_norm_grad", "batch_norm_inference", "group_norm", "group_norm_grad"}
 """Operations whose operands and results of one shape should lie alike."""
-_ANY = frozenset("fill slice pad flip concat transpose expand reduce_sum reduce_max reduce_min".split())
+_ANY = frozenset({"fill", "slice", "pad", "flip", "concat", "transpose", "expand", "reduce_sum", "reduce_max"})
 """Further operations that work on any strides."""
 
 
@@ -64,7 +64,7 @@ def _images(instruction: Instruction) -> Iterator[View]:
         yield from (v for v in views if v.type.rank == 4)
 
 
-def _fitting(program: Program, body: list[Instruction]) -> set[int]:
+def _fitting(program: Program, body: Sequence[Instruction]) -> set[int]:
     """Buffers that may lie channels-last."""
     fit = {i for i, b in program.buffers.items() if b.type.rank == 4 and b.state is None}
     for instruction in body:
@@ -77,8 +77,7 @@ def _fitting(program: Program, body: list[Instruction]) -> set[int]:
         for place, view in enumerate((*reads, *writes)):
             extra = root in _IMAGES and place >= 2
             if view.buffer in fit and (
-                view.type.shape != program.buffers[view.buffer].type.shape
-                or not (takes or extra or id(view) in free)
+                view.type.shape != program.buffers[view.buffer].type.shape or not (takes or extra or id(view) in free)
             ):
                 fit.discard(view.buffer)
     return fit

@@ -39,7 +39,6 @@ class NativeProvider:
 def load_kernels() -> None:
     """Import ``kernel`` of every family, which fills ``KERNELS``."""
     for path in abele.ops.__path__:
-
         for module in pkgutil.iter_modules([path]):
             name = f"abele.ops.{module.name}.kernel"
             if module.ispkg and importlib.util.find_spec(name) is not None:
@@ -72,5 +71,3 @@ def _offer(plan: HostPlan, request: Request) -> Offer:
 
     kernels = tuple(launch.kernel for launch in (*plan.packing, *plan.launches))
     return Offer(bind, scratch, plan.packed if once else (), kernels)
-
-

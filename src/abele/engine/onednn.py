@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from abele.codegen import Expr, Kernel, Operand, Output, map_kernel
+from abele.engine.fusion import norm_body
 from abele.engine.providers import Bound, Call, Offer
 from abele.ops.elementwise.kernel import body_exprs, host_operand, known
 from abele.ops.kernels import Request, Spec
@@ -57,9 +58,7 @@ def _rounding(result: Spec) -> Kernel | None:
     """A kernel that takes a result to the half grid in place, for half results."""
     if result.dtype != "f16":
         return None
-    return map_kernel(
-        result.shape, [Operand("f32", result.strides)], [], [Output(0, "f16", result.strides)]
-    )
+    return map_kernel(result.shape, [Operand("f32", result.strides)], [], [Output(0, "f16", result.strides)])
 
 
 def _simple(request: Request, bind: Callable[[Arrays, Arrays], Run]) -> Offer:
@@ -108,10 +107,12 @@ def _conv(request: Request) -> Offer | None:
     geometry = _Geometry(attributes, len(x.shape) - 2)
     if not geometry.even:
         return None
-    steps, kernel = _Epilogue.plain(), None
+    steps, kernel = _Epilogue(), None
     if fused:
         body: Any = request.attributes["body"]
         found = _Epilogue.read(body, others, y) if x.dtype == y.dtype == "f32" else None
+        if found is not None and found.eps is not None and not w.constant:
+            found = None
         if found is not None:
             steps = found
         else:
@@ -128,12 +129,20 @@ def _conv(request: Request) -> Offer | None:
         if residual is not None and residual.data_ptr() == yt.data_ptr():
             residual = "in place"
         weight = [wt]
-        prepare = None
-        if w.constant:
+        norm = [_tensor(a.reshape(-1)) for a in operands[2:6]] if steps.eps is not None else None
+        if norm is not None:
+            bias = torch.empty_like(norm[1])
 
-            def prepare() -> None:
+        def pack() -> None:
+            given = wt
+            if norm is not None and bias is not None:
+                scale, shift, mean, variance = norm
+                factor = scale / torch.sqrt(variance + steps.eps)
+                given = wt * factor.reshape(-1, *(1,) * (wt.dim() - 1))
+                bias.copy_(shift - mean * factor)
+            if w.constant:
                 weight[0] = _mkldnn._reorder_convolution_weight(
-                    wt, geometry.padding, geometry.strides, geometry.dilation, geometry.groups, list(xt.shape)
+                    given, geometry.padding, geometry.strides, geometry.dilation, geometry.groups, list(xt.shape)
                 )
 
         relu = "relu" if steps.relu else None
@@ -151,48 +160,55 @@ def _conv(request: Request) -> Offer | None:
         if kernel is not None:
             pointers = [results[0].ctypes.data, *(a.ctypes.data for a in operands[2:] if fused)]
             calls = ((kernel, (*pointers, results[0].ctypes.data)),)
-        return Bound(calls, run, prepare=prepare)
+        return Bound(calls, run, prepare=pack if w.constant else None)
 
     return Offer(bind, kernels=(kernel,) if kernel is not None else ())
 
 
 class _Epilogue:
-    """What oneDNN fuses behind a convolution: bias, then a residual, then ReLU. Numbers count the further operands."""
+    """What oneDNN does behind a convolution: a norm that goes into weights and bias, or a bias; a residual; ReLU.
 
-    def __init__(self, bias: int | None, residual: int | None, relu: bool) -> None:
-        self.bias, self.residual, self.relu = bias, residual, relu
+    Numbers count the further operands.
+    """
 
-    @classmethod
-    def plain(cls) -> _Epilogue:
-        return cls(None, None, False)
+    def __init__(self) -> None:
+        self.eps: float | None = None
+        self.bias: int | None = None
+        self.residual: int | None = None
+        self.relu = False
 
     @classmethod
     def read(cls, body: Sequence[Any], others: Sequence[Spec], y: Spec) -> _Epilogue | None:
         """The steps of a map, where it is nothing else."""
-        done, current = cls.plain(), -1
-        channel = (y.shape[1], *(1,) * (len(y.shape) - 2))
-        for number, (fn, dtype, args, _) in enumerate(body):
+        done, start = cls(), 0
+        if len(body) >= 7 and body[1][0] == "constant" and tuple(body[:7]) == norm_body(body[1][3][0]):
+            done.eps, start = float(body[1][3][0]), 7
+            if not all(s.constant and s.dtype == "f32" for s in others[:4]):
+                return None
+        current = start - 1
+        for number, (fn, dtype, args, _) in enumerate(body[start:], start):
             if dtype != "f32" or done.relu or current not in args:
                 return None
+            other = args[1] if args[0] == current else args[0]
             if fn == "relu":
                 done.relu = True
-            elif fn == "add":
-                other = args[1] if args[0] == current else args[0]
-                if other >= -1:
-                    return None
-                spec = others[-2 - other]
-                if tuple(n for n in spec.shape) in (channel, (1, *channel)) and spec.plain and done.residual is None:
-                    if done.bias is not None:
-                        return None
-                    done.bias = -2 - other
-                elif spec.shape == y.shape and done.residual is None:
-                    done.residual = -2 - other
-                else:
-                    return None
-            else:
+            elif fn != "add" or other >= -1 or not done._adds(-2 - other, others[-2 - other], y):
                 return None
             current = number
         return done
+
+    def _adds(self, number: int, spec: Spec, y: Spec) -> bool:
+        """Take an addend as bias or residual."""
+        channel = (y.shape[1], *(1,) * (len(y.shape) - 2))
+        if self.residual is not None:
+            return False
+        if spec.shape == y.shape:
+            self.residual = number
+        elif spec.shape in (channel, (1, *channel)) and spec.plain and self.bias is None and self.eps is None:
+            self.bias = number
+        else:
+            return False
+        return True
 
 
 def _after(body: Sequence[Any], dtype: str, others: Sequence[Spec], y: Spec) -> Kernel | None:
@@ -225,8 +241,10 @@ def _untouched(shape: Sequence[int], spec: Spec) -> torch.Tensor:
     tensor = torch.empty(tuple(shape))
     if spec.plain or len(shape) != 4:
         return tensor
-    return tensor.to(memory_format=torch.channels_last) if tensor.numel() < 1 << 16 else torch.empty(
-        tuple(shape), memory_format=torch.channels_last
+    return (
+        tensor.to(memory_format=torch.channels_last)
+        if tensor.numel() < 1 << 16
+        else torch.empty(tuple(shape), memory_format=torch.channels_last)
     )
 
 

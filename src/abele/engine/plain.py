@@ -1,7 +1,7 @@
-"""The provider ``numpy``: NumPy on the engine's arrays. It runs everything, slowly; ``Engine.report`` names what it runs.
+"""The provider ``numpy``: NumPy on the engine's arrays. It runs everything, slowly; ``Engine.report`` names what.
 
-Operations that only move values are done on the arrays as they lie. All others go through their reference, which computes in
-float64, and are rounded to the result types.
+Operations that only move values are done on the arrays as they lie. All others go through their reference, which
+computes in float64, and are rounded to the result types.
 """
 
 from __future__ import annotations

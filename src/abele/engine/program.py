@@ -1,13 +1,13 @@
 """From schedule to instructions: calls are written out, names become buffers, loops stay loops.
 
 A buffer is a piece of host memory with a lifetime. Views share the buffer of what they look at; a call's parameters
-are the caller's buffers. What a loop carries, and the state of the program, is written in place where the last reader of
-the old value makes the new one, and copied at the end of the turn otherwise.
+are the caller's buffers. What a loop carries, and the state of the program, is written in place where the last reader
+of the old value makes the new one, and copied at the end of the turn otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from abele.errors import Bug
@@ -123,6 +123,9 @@ class _Flattening:
         done: list[Instruction] = []
         for node in function.nodes:
             match node:
+                case Step(operation="remote_load" | "remote_store"):
+                    # Streaming memory is the modelled machine's; here it is the same memory.
+                    where[node.results[0].tensor] = where[node.operands[0].tensor]
                 case Step():
                     done.append(self.step(node, where))
                 case Call():
@@ -201,10 +204,16 @@ def flatten(schedule: Schedule, elementwise: frozenset[str]) -> Program:
     _lifetimes(instructions, work.buffers)
     merged = _write_in_place(instructions, work.buffers, elementwise)
     instructions = [kept for i in instructions if (kept := _renamed(i, merged)) is not None]
-    buffers = {i: Buffer(b.type, state=b.state) for i, b in work.buffers.items() if i not in merged}
+    left = {i: b for i, b in work.buffers.items() if i not in merged}
+    return with_lifetimes(instructions, Program((), left, states))
+
+
+def with_lifetimes(instructions: Sequence[Instruction], program: Program) -> Program:
+    """A program of these instructions on the buffers of ``program``: lifetimes found anew, unused buffers left out."""
+    buffers = {i: Buffer(b.type, state=b.state) for i, b in program.buffers.items()}
     _lifetimes(instructions, buffers)
     used = {i: b for i, b in buffers.items() if b.first >= 0 or b.state is not None}
-    return Program(tuple(instructions), used, states)
+    return Program(tuple(instructions), used, program.states)
 
 
 def reads_and_writes(instruction: Instruction) -> tuple[tuple[View, ...], tuple[View, ...]]:
@@ -244,7 +253,7 @@ def numbered(instructions, start: int = 0) -> Iterator[tuple[int, Instruction, i
             yield at, instruction, at
 
 
-def _lifetimes(instructions: list[Instruction], buffers: Mapping[int, Buffer]) -> None:
+def _lifetimes(instructions: Sequence[Instruction], buffers: Mapping[int, Buffer]) -> None:
     """Set first, last and written of every buffer. What a loop reads from before it lives until the loop ends."""
     loops: list[tuple[int, int]] = []
     touched: dict[int, list[int]] = {}
@@ -263,7 +272,8 @@ def _lifetimes(instructions: list[Instruction], buffers: Mapping[int, Buffer]) -
     for begin, end in loops:  # inner loops come before outer ones
         for index in touched:
             buffer = buffers[index]
-            if buffer.first < begin < buffer.last <= end or (buffer.first <= end < buffer.last and buffer.first > begin):
+            enters, leaves = buffer.first < begin < buffer.last <= end, begin < buffer.first <= end < buffer.last
+            if enters or leaves:
                 buffer.last = max(buffer.last, end)
                 buffer.first = min(buffer.first, begin)
 
@@ -307,7 +317,7 @@ def _write_in_place(
 def _in_place(instruction: Instruction, source: int, target: int, elementwise: frozenset[str]) -> bool:
     if isinstance(instruction, Collective):
         return True
-    if not isinstance(instruction, Run) or not (instruction.operation in elementwise or instruction.operation in IN_PLACE):
+    if not isinstance(instruction, Run) or instruction.operation not in elementwise | set(IN_PLACE):
         return False
     result = next(v.type for v in instruction.results if v.buffer == source)
     return all(v.type == result for v in instruction.operands if v.buffer == target)

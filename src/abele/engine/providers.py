@@ -76,8 +76,15 @@ class Provider(Protocol):
 ORDER = ("llvm", "onednn", "numpy")
 PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
-        "conv conv_input_grad conv_weight_grad max_pool max_pool_grad avg_pool avg_pool_grad attention"
-    ).split(),
+        "conv",
+        "conv_input_grad",
+        "conv_weight_grad",
+        "max_pool",
+        "max_pool_grad",
+        "avg_pool",
+        "avg_pool_grad",
+        "attention",
+    ),
     ("onednn", "llvm", "numpy"),
 )
 """Operations for which another order is faster (measured in benchmarks/engine_*.py)."""
@@ -87,7 +94,7 @@ PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
 class Providers:
     """The providers that may be asked, by name.
 
-    Args of :meth:`make`: names in no particular order, or ``None`` for ``ABELE_PROVIDERS``, else all that are installed.
+    :meth:`make` takes names in any order, or ``None`` for those of ``ABELE_PROVIDERS``, else all that are installed.
     """
 
     by_name: dict[str, Provider] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Host kernels: the question that the engine asks a family, and the registry of answers.
 
-The counterpart of ``planning`` for the computer at hand: a function of the request alone says which native kernels do an
-operation and which memory each of them is given. The engine allocates that memory, compiles and runs.
+The counterpart of ``planning`` for the computer at hand: a function of the request alone says which native kernels do
+an operation and which memory each of them is given. The engine allocates that memory, compiles and runs.
 """
 
 from __future__ import annotations

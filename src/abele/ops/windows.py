@@ -1,4 +1,4 @@
-"""Sliding windows over row-major arrays in host memory: padded copies, and the view that one tap of all windows takes."""
+"""Sliding windows over row-major arrays in host memory: padded copies, and what one tap of all windows meets."""
 
 from __future__ import annotations
 

@@ -115,6 +115,7 @@ class _Sharing:
                 if not isinstance(node, Step):
                     self.sites[node.function].append((function, index))
         self.always = [t.name for t in schedule.tensors.values() if t.kind in ("state", "hyper")]
+        self.remote = {t.name for t in schedule.tensors.values() if t.kind == "remote"}
         self.next_of = self._states()
         self.carried = self._carried()
         self.copies: dict[int, Copies] = {}
@@ -162,7 +163,7 @@ class _Sharing:
         for name, state in self.next_of.items():
             if self.find(name) == self.find(state):
                 continue
-            if self.alike(name, state) and self._replaces(main, name, state):
+            if state in self.remote or (self.alike(name, state) and self._replaces(main, name, state)):
                 self.join(state, name)
             else:
                 self.final.append((name, state))
@@ -264,7 +265,7 @@ class _Line:
         self.moments: list[Moment] = []
         self.intervals: list[Interval] = []
         self.frames: dict[str, _Frame] = {}
-        self.always = set(sharing.always)
+        self.untimed = sharing.remote.union(sharing.always)
 
     def run(self) -> None:
         main = self.schedule.main
@@ -283,7 +284,7 @@ class _Line:
         now = len(self.moments) - 1
         for name in names:
             root = self.roots[name]
-            if root not in self.always:
+            if root not in self.untimed:
                 self.frames[self.sharing.owner[root]].touch(root, now, slot)
 
     def _walk(self, function: Function, depth: int, times: int, origin: Origin | None, stages: int) -> None:

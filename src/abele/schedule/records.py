@@ -124,8 +124,9 @@ class Tensor:
     Attributes:
         name: unique in the schedule.
         type: its shape and element type.
-        kind: ``state`` (kept between steps), ``hyper`` (set by the host between steps), ``argument`` (bound by the
-            caller of a function), ``value`` (made by a step).
+        kind: ``state`` (kept between steps), ``remote`` (state that lies in streaming memory, not on the tiles; its home
+            is where its tiles send and receive it), ``hyper`` (set by the host between steps), ``argument`` (bound by
+            the caller of a function), ``value`` (made by a step).
         home: where its elements lie.
         ipu: the IPU of the replica that holds it.
         source: the name that the user knows it by (a parameter's name), or empty.

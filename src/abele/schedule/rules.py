@@ -16,7 +16,7 @@ from abele.schedule.records import Access, Plan, Repeat, Schedule, Step, Use
 
 Rule = Callable[[Schedule], Iterator[str]]
 RULES: dict[str, Rule] = {}
-TENSOR_KINDS = ("data", "state", "hyper", "argument", "value")
+TENSOR_KINDS = ("data", "state", "remote", "hyper", "argument", "value")
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:

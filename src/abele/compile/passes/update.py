@@ -58,9 +58,15 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Update:
-    """Consume the gradients: each weight gets a next value, and the optimiser's own state is added."""
+    """Consume the gradients: each weight gets a next value, and the optimiser's own state is added.
+
+    Attributes:
+        optimiser: which one.
+        offload: keep the optimiser's tensors in streaming memory; they come to the tiles for their weight's update.
+    """
 
     optimiser: Optimiser
+    offload: bool = False
     name: str = "update"
 
     def run(self, graph: Graph) -> Graph:
@@ -136,9 +142,13 @@ class Update:
         kept = STATES[spec.kind]
         type_ = weight.type.with_dtype(DType(spec.state_dtype))
         before = [b.input(type_, "state", f"optimiser.{k}.{name}") for k in kept]
+        if self.offload:
+            before = [b.remote_load(v) for v in before]
         operands = [weight, gradient, *before, *([step] if step is not None else []), *numbers]
         after = b.emit(spec.kind, operands, dict(spec.attributes))
         outputs.append((after[0], Port("state", name)))
+        if self.offload:
+            after = (after[0], *(b.remote_store(v) for v in after[1:]))
         outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, after[1:], strict=True)]
 
 

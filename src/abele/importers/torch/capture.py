@@ -191,7 +191,9 @@ def capture(
     order = {n: i for i, n in enumerate([*states, *tracer.constants, "seed"])}
     graph = tracer.finish(anchors, ports, lambda port: (port.kind != "data", order.get(port.name, -1)))
     used = graph.inputs_of("state")
-    parameters = {n: t for n, t in states.items() if n in used and isinstance(t, torch.nn.Parameter)}
+    parameters: dict[str, torch.Tensor] = {
+        n: t for n, t in states.items() if n in used and isinstance(t, torch.nn.Parameter)
+    }
     return Capture(
         graph,
         [HostTensor(n, tuple(t.shape), t.dtype) for n, t in zip(names, leaves, strict=True)],

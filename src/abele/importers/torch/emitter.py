@@ -38,12 +38,9 @@ class Emitter:
 
     # Types
 
-    def promoted(self, *operands: Any) -> DType:
-        """The machine type in which torch computes with these arguments (meta tensors and numbers)."""
-        kind = operands[0] if len(operands) == 1 else None
-        if isinstance(kind, torch.Tensor):
-            return machine_dtype(kind.dtype)
-        return machine_dtype(torch.result_type(operands[0], operands[1]))
+    def promoted(self, a: Any, b: Any) -> DType:
+        """The machine type in which torch computes with two arguments (tensors or numbers)."""
+        return machine_dtype(torch.result_type(a, b))
 
     def cast(self, x: Value, dtype: DType) -> Value:
         return x if x.dtype is dtype else self.b.cast(x, dtype=str(dtype))

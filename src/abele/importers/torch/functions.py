@@ -13,11 +13,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from abele.importers.torch import dependent
+from abele.importers.torch.calls import tensors_in, twin
 from abele.importers.torch.table import FUNCTIONS, function
-from abele.importers.torch.tracer import Tracer, tensors_in, twin
+from abele.importers.torch.tracer import Tracer
 
 _TENSOR: Any = torch.Tensor
-_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # type: ignore[attr-defined]
 
 
 class Functions(TorchFunctionMode):
@@ -95,6 +96,5 @@ def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 
 def _as_tensor(item: Any) -> Any:
     if isinstance(item, list | np.ndarray) and not any(isinstance(i, torch.Tensor | slice) for i in item):
-        kind = {"dtype": torch.int64} if len(item) == 0 else {}
-        return torch.tensor(item, **kind)
+        return torch.tensor(item) if len(item) else torch.empty(0, dtype=torch.int64)
     return item

@@ -23,7 +23,7 @@ _NOT_USER = (
 # the standard library, whose folder holds it.
 _USER = (os.path.join(_SRC, "abele", "zoo") + os.sep,)
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
-_CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+_MEANS_GRADIENTS = (os.path.join("torch", "utils", "checkpoint.py"), os.path.join("torch", "_library", "autograd.py"))
 _FUNCTION = os.path.join("torch", "autograd", "function.py")
 
 Placement = Callable[[], tuple[int, int]]
@@ -80,26 +80,18 @@ class Origins:
         stage, ipu = self.placement() if self.placement else (0, 0)
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
 
-    def inside_autograd_function(self) -> bool:
-        """Whether a user's ``torch.autograd.Function`` is running (checkpointing, which uses one, is not meant)."""
+    def who_stops_gradients(self) -> str:
+        """Why gradients are off now: ``function`` (a user's ``torch.autograd.Function`` runs), ``torch`` (it turned them
+        off for itself and means them: checkpointing, operators of a library), or ``program``."""
         frame = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.endswith(_CHECKPOINT):
-                return False
+            if name.endswith(_MEANS_GRADIENTS):
+                return "torch"
             if name.endswith(_FUNCTION):
-                return True
+                return "function"
             frame = frame.f_back
-        return False
-
-    def inside_checkpoint(self) -> bool:
-        """Whether the code runs inside ``torch.utils.checkpoint``, which turns gradients off but means them."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename.endswith(_CHECKPOINT):
-                return True
-            frame = frame.f_back
-        return False
+        return "program"
 
     def _shown(self, file: str) -> str | None:
         """How a user's file is shown (``None`` for files that are not the user's)."""

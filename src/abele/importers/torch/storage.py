@@ -27,7 +27,7 @@ Place = tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype]
 def place_of(tensor: torch.Tensor) -> Place:
     """The place of a tensor."""
     storage = tensor.untyped_storage()._cdata
-    return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return (storage, int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 @dataclass(slots=True)

@@ -8,9 +8,7 @@ when they meet one that does.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,40 +17,30 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from abele.errors import Bug, Unsupported
 from abele.importers.torch import dependent
+from abele.importers.torch.calls import (
+    CREATION,
+    LIKE,
+    RANDOM,
+    Call,
+    decompositions,
+    describe,
+    metas,
+    on_meta,
+    out_names,
+    tensors_in,
+    twin,
+    without_places,
+)
 from abele.importers.torch.dtypes import machine_type, to_numpy
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.origin import Origins
 from abele.importers.torch.storage import Place, Storages, place_of
-from abele.importers.torch.table import RAW, RULES, VIEWS, Rule
 from abele.ir import DType, Graph, Operation, Origin, Port, TensorType, Value, lookup
 
 LARGE = 1 << 20
 """From this many elements on, a tensor that is filled or counted is an operation, and is not made for real."""
 
-_CREATION = ("zeros", "ones", "full", "empty", "arange", "scalar_tensor", "new_zeros", "new_ones", "new_full")
-_LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full")
-_LIKE += ("new_empty", "new_empty_strided")
-_RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal")
-_RANDOM += ("native_dropout", "multinomial", "poisson", "exponential")
-_RANDOM += ("uniform_", "normal_", "bernoulli_", "random_", "exponential_", "rrelu_with_noise")
 _UNSET = object()
-
-
-@dataclass(frozen=True)
-class Call:
-    """What there is to know about an ATen operation before it is called.
-
-    Attributes:
-        name: as the tables have it, without the underscore of in-place forms.
-        kind: ``view``, ``reshape`` (a view in place), ``inplace``, ``out``, ``raw`` or ``plain``.
-        rule: from the tables; ``None`` when there is none.
-        plain: for ``inplace`` and ``out`` forms, the form that makes a new tensor (``None`` if there is none).
-    """
-
-    name: str
-    kind: str
-    rule: Any
-    plain: Any = None
 
 
 class Tracer(TorchDispatchMode):
@@ -207,14 +195,15 @@ class Tracer(TorchDispatchMode):
 
     def described(self, func: Any, args: tuple, kwargs: dict | None = None) -> Any:
         """What torch would give for these arguments, as meta tensors."""
-        return self.plainly(lambda: func(*metas(args), **metas(_on_meta(kwargs or {}))))
+        return self.plainly(lambda: func(*metas(args), **metas(on_meta(kwargs or {}))))
 
     # Gradients that stop
 
     def _freeze(self, value: Value) -> None:
-        if self.origins.inside_checkpoint():
+        reason = self.origins.who_stops_gradients()
+        if reason == "torch":
             return
-        if self.origins.inside_autograd_function():
+        if reason == "function":
             raise Unsupported(
                 "A torch.autograd.Function is used in a model that is trained",
                 where=self.where(),
@@ -251,9 +240,11 @@ class Tracer(TorchDispatchMode):
         return any(self.places.knows(t) for t in tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
         if self._plain:
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        return self._dispatch(func, args, kwargs or {})
+
+    def _dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
         call = describe(func)
         if self._handles:
             args, kwargs = self._grasp(args), self._grasp(kwargs)
@@ -262,9 +253,9 @@ class Tracer(TorchDispatchMode):
             machine_type(next(t for t in tensors if t.is_complex()))
         if call.kind == "reshape":
             return self._reshape_in_place(func, call, args, kwargs)
-        if call.name in _LIKE and call.kind == "plain":
+        if call.name in LIKE and call.kind == "plain":
             return self._like(func, args, kwargs)
-        if call.name not in _RANDOM and not self.involved(tensors):
+        if call.name not in RANDOM and not self.involved(tensors):
             result = self._constantly(func, call, tensors, args, kwargs)
             if result is not _UNSET:
                 return result
@@ -287,26 +278,26 @@ class Tracer(TorchDispatchMode):
             return args[0]
         if call.kind == "out":
             return self._into(call, args, kwargs)
-        outs = func(*metas(args), **metas(_on_meta(kwargs)))
+        outs = func(*metas(args), **metas(on_meta(kwargs)))
         return self._bind_all(outs, self._emit(call, outs, args, kwargs))
 
     def _emit(self, call: Call, outs: Any, args: tuple, kwargs: dict) -> Any:
         """Run a rule. ``outs``: the results as torch describes them."""
         self.e.name, self.e.meta = call.name, args
         self.e.outs = [machine_type(o) for o in (outs if isinstance(outs, tuple | list) else (outs,)) if o is not None]
-        return call.rule(self.e, *self._values(args), **self._values(_without_places(kwargs)))
+        return call.rule(self.e, *self._values(args), **self._values(without_places(kwargs)))
 
     def _apply(self, plain: Any, call: Call, args: tuple, kwargs: dict, fallback: torch.Tensor) -> Any:
         """The value that an in-place form writes: computed as the plain form would."""
         outs: Any = fallback
         if plain is not None and not str(plain._schema.name).endswith("_"):
-            outs = plain(*metas(args), **metas(_on_meta(kwargs)))
+            outs = plain(*metas(args), **metas(on_meta(kwargs)))
         return self._emit(call, outs, args, kwargs)
 
     def _into(self, call: Call, args: tuple, kwargs: dict) -> Any:
-        targets = {k: kwargs[k] for k in _out_names(call.plain[1])}
+        targets = {k: kwargs[k] for k in out_names(call.plain[1])}
         rest = {k: v for k, v in kwargs.items() if k not in targets}
-        outs = call.plain[0](*metas(args), **metas(_on_meta(rest)))
+        outs = call.plain[0](*metas(args), **metas(on_meta(rest)))
         values = self._emit(call, outs, args, rest)
         values = values if isinstance(values, tuple) else (values,)
         for target, value in zip(targets.values(), values, strict=True):
@@ -357,7 +348,7 @@ class Tracer(TorchDispatchMode):
 
     def _decompose(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         """An operation without a rule: by torch's own decomposition, if it has one."""
-        table = _decompositions()
+        table = decompositions()
         found = table.get(func)
         if found is not None:
             with self:
@@ -367,7 +358,7 @@ class Tracer(TorchDispatchMode):
                 self.write(args[0], self.read(call.plain(*args, **kwargs)))
             return args[0]
         if call.kind == "out" and call.plain[0] is not None:
-            names = _out_names(func)
+            names = out_names(func)
             with self:
                 made = call.plain[0](*args, **{k: v for k, v in kwargs.items() if k not in names})
             for name, one in zip(names, made if isinstance(made, tuple) else (made,), strict=True):
@@ -409,7 +400,7 @@ class Tracer(TorchDispatchMode):
             return _UNSET
         if any(t.device.type == "meta" for t in tensors):
             return _UNSET
-        if call.name in _CREATION and not tensors and call.rule is not None:
+        if call.name in CREATION and not tensors and call.rule is not None:
             meta = func(*args, **(kwargs | {"device": "meta"}))
             if meta.numel() >= LARGE:
                 with self.located():
@@ -464,7 +455,7 @@ class Tracer(TorchDispatchMode):
 
     def _like(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """A new tensor shaped by another, whose values do not matter."""
-        meta = func(*metas(args), **metas(_on_meta(kwargs)))
+        meta = func(*metas(args), **metas(on_meta(kwargs)))
         if meta.numel() >= LARGE:
             call = describe(func)
             with self.located():
@@ -497,106 +488,3 @@ def needed(operations: Sequence[Operation], outputs: Sequence[Value]) -> list[Op
             kept.append(op)
             alive.update(op.operands)
     return kept[::-1]
-
-
-def twin(tensor: torch.Tensor) -> torch.Tensor:
-    """A meta tensor with the same shape, strides and type, and a storage of its own."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-def metas(data: Any) -> Any:
-    """Arguments with meta twins in the place of tensors that are on another device."""
-    if isinstance(data, torch.Tensor):
-        return data if data.device.type == "meta" else twin(data)
-    if isinstance(data, tuple | list):
-        return type(data)(metas(d) for d in data)
-    if isinstance(data, dict):
-        return {k: metas(v) for k, v in data.items()}
-    return data
-
-
-def tensors_in(args: Sequence, kwargs: dict) -> list[torch.Tensor]:
-    """The tensors among arguments, also those in lists."""
-    found = []
-    for item in (*args, *kwargs.values()):
-        if isinstance(item, torch.Tensor):
-            found.append(item)
-        elif isinstance(item, tuple | list):
-            found.extend(t for t in item if isinstance(t, torch.Tensor))
-    return found
-
-
-def _on_meta(kwargs: dict) -> dict:
-    return kwargs | {"device": torch.device("meta")} if kwargs.get("device") is not None else kwargs
-
-
-def _without_places(kwargs: dict) -> dict:
-    """Keyword arguments without those that say where and how a tensor lies in the host's memory."""
-    return {k: v for k, v in kwargs.items() if k not in _PLACES}
-
-
-_PLACES = ("device", "layout", "pin_memory", "non_blocking", "memory_format", "generator")
-
-
-def _out_names(func: Any) -> list[str]:
-    return [a.name for a in func._schema.arguments if a.is_out]
-
-
-@functools.cache
-def describe(func: Any) -> Call:
-    """Name, kind and rule of an ATen operation."""
-    schema = func._schema
-    base = func.overloadpacket.__name__
-    prefix = "" if func.namespace in ("aten", "prim") else f"{func.namespace}::"
-    full = f"{prefix}{base}.{func._overloadname}"
-
-    def find(table: dict[str, Any]) -> Rule | None:
-        return table.get(full) or table.get(prefix + base)
-
-    if (found := find(RAW)) is not None:
-        return Call(prefix + base, "raw", found)
-    if (found := find(VIEWS)) is not None:
-        return Call(prefix + base, "view", found)
-    if base in ("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_"):
-        return Call(base, "reshape", VIEWS[base.rstrip("_")])
-    if any(a.is_out for a in schema.arguments):
-        plain = _sibling(func, base)
-        rule = _rule_of(base, plain._overloadname) if plain else None
-        return Call(base, "out", rule, (plain, func))
-    first = schema.arguments[0].alias_info if schema.arguments else None
-    if first is not None and first.is_write:
-        # A form such as random_ that exists in place only has its rule under that name.
-        name = base if base in RULES else base.rstrip("_")
-        plain = None if base in RULES else _sibling(func, name)
-        rule = find(RULES) or _rule_of(name, plain._overloadname if plain else func._overloadname)
-        return Call(base, "inplace", rule, plain)
-    return Call(prefix + base, "plain", find(RULES))
-
-
-def _rule_of(name: str, overload: str) -> Rule | None:
-    return RULES.get(f"{name}.{overload}") or RULES.get(name)
-
-
-def _sibling(func: Any, name: str) -> Any:
-    """The form of an ATen operation that makes a new tensor from the same arguments; ``None`` where there is none."""
-    packet = getattr(torch.ops.aten, name, None)
-    if packet is None:
-        return None
-    wanted = _arguments(func)
-    for overload in packet.overloads():
-        found = getattr(packet, overload)
-        if not found._schema.is_mutable and _arguments(found) == wanted:
-            return found
-    return None
-
-
-def _arguments(func: Any) -> list[tuple[str, str]]:
-    return [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-
-
-@functools.cache
-def _decompositions() -> dict:
-    import torch._decomp
-    import torch._refs  # registers more of them
-
-    return torch._decomp.decomposition_table

@@ -1,4 +1,4 @@
-"""Attention on the host without a library: scores with scale and mask in the epilogue, softmax in place, and the product."""
+"""Attention on the host without a library: scores with scale and mask in the epilogue, softmax in place, a product."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def _attention(request: Request) -> HostPlan | None:
     )
     soft = norms.softmax((count * queries, keys))
     pack_v = pack_kernel(keys, width, v.strides, batch)
-    product = gemm_kernel(
-        queries, width, keys, row_major(scores), [Output(0, y.dtype, y.strides)], batch=batch
-    )
+    product = gemm_kernel(queries, width, keys, row_major(scores), [Output(0, y.dtype, y.strides)], batch=batch)
     panels, made = Ref("scratch", 0), Ref("scratch", 1)
     space = max(packed_floats(size, keys), packed_floats(keys, width))
     mask = tuple(Ref("in", 3 + i) for i in range(len(masks)))

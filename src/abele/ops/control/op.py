@@ -1,4 +1,4 @@
-"""What moves data off the tiles or marks a place: all-reduce over replicas, host streams, checkpoints, prints.
+"""What moves data off the tiles or marks a place: all-reduce, host streams, streaming memory, checkpoints, prints.
 
 The references here are those of one replica alone; ``host_load`` and ``host_store`` are run by whoever has a host.
 """
@@ -79,6 +79,9 @@ register(
     )
 )
 register(Primitive("checkpoint", {}, _same("checkpoint"), _identity, _pass_on, no_flops, _samples({})))
+for _name in ("remote_load", "remote_store"):
+    # A state that lies in streaming memory, brought to the tiles; and its next value, sent back there.
+    register(Primitive(_name, {}, _same(_name), _identity, _pass_on, no_flops, _samples({})))
 register(
     Primitive(
         "print_tensor",

@@ -128,9 +128,7 @@ def _conv_input_grad(request: Request) -> HostPlan | None:
     target = Ref("out", 0) if layer.is_plain else Ref("scratch", 1)
     outputs = [Output(0, dx.dtype if layer.is_plain else "f32", layer.of_columns)]
     weights = (0, layer.outer * layer.rows, 1, layer.rows)
-    kernel = gemm_kernel(
-        layer.rows, layer.field, layer.outer, weights, outputs, b=layer.of_y, batch=layer.batch
-    )
+    kernel = gemm_kernel(layer.rows, layer.field, layer.outer, weights, outputs, b=layer.of_y, batch=layer.batch)
     launches = [Launch(kernel, (Ref("in", 1), Ref("in", 0), target))]
     scratch = list(layer.scratch)
     if not layer.is_plain:

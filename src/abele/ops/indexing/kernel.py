@@ -23,7 +23,7 @@ def _gather(request: Request) -> HostPlan | None:
 
 @kernel_for("scatter_add")
 def _scatter_add(request: Request) -> HostPlan | None:
-    base, indices, updates = request.operands
+    base, indices, _ = request.operands
     if base.dtype != "f32" or indices.dtype != "i32" or not all(s.plain for s in (*request.operands, *request.results)):
         return None
     axis, shape = int(request.attributes["axis"]), base.shape  # type: ignore[arg-type]

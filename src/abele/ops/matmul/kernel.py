@@ -1,8 +1,8 @@
 """Matrix products on the host: packed or in-place right operand, epilogues fused.
 
-A right operand that is constant is packed once. One whose rows are contiguous and that changes is read in place where the
-product has few rows, else packed every time. One that lies transposed and changes is not packed where the product has
-fewer rows than columns: the transposed product is made then, and turned as the epilogue runs over it.
+A right operand that is constant is packed once. One whose rows are contiguous and that changes is read in place where
+the product has few rows, else packed every time. One that lies transposed and changes is not packed where the product
+has fewer rows than columns: the transposed product is made then, and turned as the epilogue runs over it.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _fused(request: Request) -> HostPlan | None:
         return fused_conv(request)
     if a["root"] != "matmul":
         return None
-    attributes = dict(a["root_attributes"])  # type: ignore[arg-type]
+    attributes: Any = dict(a["root_attributes"])  # type: ignore[arg-type]
     x, w = request.operands[:2]
     (y,) = request.results
     if attributes.get("partials", "f32") != "f32" or not y.type.size:

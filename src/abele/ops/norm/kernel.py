@@ -123,7 +123,7 @@ def _norm_grad(request: Request) -> HostPlan | None:
         g = r("mul", 0, 4) if w else 0
         inner = r("add", r.mean(g, v.count), r("mul", n, r.mean(r("mul", g, n), v.count)))
         dx = r("cast", r("mul", r("sub", g, inner), rstd), dtype=request.results[0].dtype)
-        parts = [(v.axes, r, [dx], [v.whole(request.results[0])], (0,))]
+        parts: list[tuple] = [(v.axes, r, [dx], [v.whole(request.results[0])], (0,))]
         if w:
             r, _, n = begin()
             sums = [r("reduce_sum", r("mul", 0, n)), r("reduce_sum", r("cast", 0, dtype="f32"))]

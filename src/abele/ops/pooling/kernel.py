@@ -1,7 +1,7 @@
 """Pools and their gradients on the host without a library, for row-major images ``[N, C, *S]``.
 
-A pool is a reduction over windows that overlap in memory, on a padded copy where they reach outside. The gradients go tap by
-tap, in the order in which the first maximum is looked for.
+A pool is a reduction over windows that overlap in memory, on a padded copy where they reach outside. The gradients go
+tap by tap, in the order in which the first maximum is looked for.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _max_pool(request: Request) -> HostPlan | None:
 
 
 def _counts(w: Windows) -> tuple[Windows, tuple[int, ...], list[Launch]]:
-    """How many elements of the input each window has, for one channel, as ``packed`` 0 made by way of ``packed`` 1, 2."""
+    """How many elements of the input each window has, in ``packed`` 0, made by way of ``packed`` 1 and 2."""
     one = Windows((1, 1), w.sizes, w.outs, w.kernel, w.strides, w.dilation, w.low)
     made, ones, whole = (Ref("packed", i) for i in range(3))
     d = len(w.kernel)
@@ -144,9 +144,7 @@ def _max_pool_grad(request: Request) -> HostPlan | None:
     kernel = map_kernel(field, r.operands, r.exprs, outputs)
     for _, first in w.taps():
         there = at(whole, first)
-        launches.append(
-            Launch(kernel, (at(source, first), Ref("in", 1), Ref("in", 2), waiting, there, there, waiting))
-        )
+        launches.append(Launch(kernel, (at(source, first), Ref("in", 1), Ref("in", 2), waiting, there, there, waiting)))
     return HostPlan((*launches, *_finished(w, whole, dx)), tuple(scratch))
 
 

@@ -127,5 +127,3 @@ def _normal(request: Request) -> HostPlan | None:
         return done
 
     return _by_blocks(request, values)
-
-

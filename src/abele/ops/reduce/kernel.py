@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from abele.codegen import Expr, Output, reduce_kernels
 from abele.ops.elementwise.kernel import host_name, host_operand
 from abele.ops.kernels import HostPlan, Request, in_order, ins, kernel_for, outs
@@ -11,11 +13,11 @@ _ARGS = {"arg_max": "reduce_argmax", "arg_min": "reduce_argmin"}
 
 @kernel_for("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all", "arg_max", "arg_min")
 def _reduce(request: Request) -> HostPlan | None:
-    (x,), (y,), a = request.operands, request.results, request.attributes
+    (x,), (y,) = request.operands, request.results
+    a: Any = request.attributes
     by_position = request.operation in _ARGS
-    axes = (a["axis"],) if by_position else a["axes"]
+    axes: tuple[int, ...] = (a["axis"],) if by_position else a["axes"]
     dtype, result = host_name(x.dtype), host_name(y.dtype)
-    assert isinstance(axes, tuple)
     if not axes or not x.type.size or dtype is None or result is None or "u32" in (x.dtype, y.dtype):
         return None
     places = iter(zip(y.shape, y.strides, strict=True))

@@ -103,6 +103,7 @@ def absolute(e: Emitter, x: Value) -> Value:
 
 @rule("sign", "sgn")
 def sign(e: Emitter, x: Value) -> Value:
+    """NaN stays NaN; torch gives 0."""
     return x if x.dtype is DType.BOOL else e.unary("sign", x)
 
 
@@ -121,7 +122,15 @@ def signed_infinity(e: Emitter, x: Value) -> Value:
 
 @rule("signbit")
 def signbit(e: Emitter, x: Value) -> Value:
-    return e.binary("lt", x, 0, x.dtype)
+    return negative(e, x)
+
+
+def negative(e: Emitter, x: Value) -> Value:
+    """Whether the sign is minus, also that of a zero: its reciprocal shows it."""
+    below = e.binary("lt", x, 0, x.dtype)
+    if not x.dtype.is_float:
+        return below
+    return e.emit("logical_or", below, e.binary("lt", e.emit("reciprocal", x), 0, x.dtype))
 
 
 @rule("frac")
@@ -138,8 +147,6 @@ def erfc(e: Emitter, x: Value) -> Value:
 def add(e: Emitter, a: Operand, b: Operand, alpha: float = 1) -> Value:
     if e.name == "rsub":
         a, b = b, a
-        if alpha != 1:
-            a, alpha = e.binary("mul", a, alpha), 1
     if alpha != 1:
         b = e.binary("mul", b, alpha)
     if e.out.dtype is DType.BOOL:
@@ -282,7 +289,7 @@ def add_product(e: Emitter, x: Value, a: Value, b: Value, value: float = 1) -> V
 @rule("copysign")
 def copysign(e: Emitter, a: Operand, b: Operand) -> Value:
     size = e.unary("abs", a)
-    return e.emit("select", e.binary("lt", b, 0), e.unary("neg", size), size)
+    return e.emit("select", negative(e, e.operand(b)), e.unary("neg", size), size)
 
 
 @rule("heaviside")

@@ -95,7 +95,8 @@ def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 @function(torch.bilinear)
 def bilinear(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """``y[o] = a W[o] b + bias[o]``, by a product with W and a sum."""
-    a, b, weight, bias = (*args, *kwargs.values(), None)[:4]
+    given = dict(zip(("input1", "input2", "weight", "bias"), args)) | kwargs
+    a, b, weight, bias = given["input1"], given["input2"], given["weight"], given.get("bias")
     outputs, inputs, _ = weight.shape
     left = a @ weight.permute(1, 0, 2).reshape(inputs, -1)
     y = (left.reshape(*a.shape[:-1], outputs, -1) * b.unsqueeze(-2)).sum(-1)

@@ -88,9 +88,9 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     channels = (x.shape[1],)
     weight, bias = (None if given.get(k) is None else tracer.read(given[k]) for k in ("weight", "bias"))
     operands = affine(e, value, weight, bias, channels)
-    if training or mean is None:
+    if training or mean is None or var is None:
         y, batch_mean, batch_var = e.emit("batch_norm", value, *operands, eps=eps)
-        if mean is not None:
+        if mean is not None and var is not None:
             count = x.numel() // x.shape[1]
             unbiased = _scaled(e, batch_var, count / max(1, count - 1))
             momentum = float(given["momentum"])

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from abele.errors import Unsupported
+from abele.importers.torch.calls import metas
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.table import raw, rule
-from abele.importers.torch.tracer import Tracer, metas
+from abele.importers.torch.tracer import Tracer
 from abele.ir import Value
 
 

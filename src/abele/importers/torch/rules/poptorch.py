@@ -62,8 +62,3 @@ def dynamic_slice(e: Emitter, x: Value, dim: int, start: Value, size: int, step:
 def dynamic_update(e: Emitter, x: Value, src: Value, dim: int, start: Value, size: int) -> Value:
     axis = axis_of(dim, len(x.shape))
     return e.emit("dynamic_update", x, e.cast(src, x.dtype), _starts(e, x, axis, start))
-
-
-@raw("poptorch::push_name_scope", "poptorch::pop_name_scope")
-def name_scope(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
-    return func(*args, **kwargs)

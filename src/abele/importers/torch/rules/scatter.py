@@ -129,7 +129,8 @@ def masked_scatter(e: Emitter, x: Value, mask: Value, source: Value) -> Value:
 
 @raw("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 def index_put(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
-    x, indices, values, accumulate, *_ = (*args, *kwargs.values(), False)
+    x, indices, values = args[:3]
+    accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     masks = [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
     if any(tracer.places.knows(m) for m in masks):
         value = _put_mask(tracer, x, indices, values, bool(accumulate))

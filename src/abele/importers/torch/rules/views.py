@@ -186,8 +186,9 @@ def unfold(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
 @view("as_strided")
 def as_strided(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
     """Positions in the storage; those that the operand itself does not show cannot be read through it."""
-    size, strides, offset, *_ = (*args, *kwargs.values(), None)
-    offset = x.storage_offset() if offset is None else offset
-    place = (0, x.storage_offset(), tuple(x.shape), x.stride(), x.dtype)
-    wanted = (0, int(offset), tuple(size), tuple(strides), x.dtype)
+    given = dict(zip(("size", "stride", "storage_offset"), args)) | kwargs
+    start = int(x.storage_offset())
+    offset = given.get("storage_offset")
+    place = (0, start, tuple(x.shape), x.stride(), x.dtype)
+    wanted = (0, start if offset is None else int(offset), tuple(given["size"]), tuple(given["stride"]), x.dtype)
     return [positions_view(place, wanted)]

@@ -1,0 +1,67 @@
+"""Whole training programs through compiler and engine: the options change where things lie, never the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from abele.compile import CompileOptions, compile_graph
+from abele.compile.passes.update import Optimiser
+from abele.cost import cost
+from abele.engine import Engine
+from abele.machine import find_system
+
+from .nets import layered, parameters, random_inputs
+
+ADAM = (("beta1", 0.9), ("beta2", 0.99), ("eps", 1e-6), ("weight_decay", 0.0))
+
+
+def train(steps=3, **changes):
+    """Losses and weights after some steps, and the profile."""
+    graph = layered(2, width=32, batch=4)
+    spec = Optimiser("adam", (parameters(graph),), (ADAM,))
+    options = CompileOptions(find_system("m2000"), optimiser=spec, accumulation=4, **changes)
+    executable = compile_graph(graph, options)
+    engine = Engine(executable.schedule, threads=1)
+    for port, value in zip(graph.input_ports, random_inputs(graph), strict=True):
+        if port.kind == "state":
+            engine.write(port.name, value)
+    engine.write("learning_rate.0", np.float32(0.01))
+    shape = (steps, 4, options.replicas, 4, 32)
+    data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    losses = np.array([engine.run({"x": batch})["loss"] for batch in data])
+    weights = {name: engine.read(name) for name in parameters(graph)}
+    return losses, weights, cost(executable.schedule, options.system, samples=16)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offload": True},
+        {"recompute": "layers"},
+        {"stages": 2, "split": True},
+        {"outline": False},
+        {"fuse": False},
+        {"accumulator": "f32"},
+    ],
+    ids=lambda c: "-".join(c),
+)
+def test_options_keep_the_numbers(changes):
+    losses, weights, _ = train()
+    other_losses, other_weights, _ = train(**changes)
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
+    for name, value in weights.items():
+        np.testing.assert_allclose(other_weights[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_offloaded_state_leaves_the_tiles_and_costs_time():
+    _, _, near = train(1)
+    _, _, far = train(1, offload=True)
+    assert far.memory.categories["state"] < near.memory.categories["state"]
+    assert far.cycles.host > near.cycles.host
+
+
+def test_a_pipeline_charges_its_bubble():
+    _, _, profile = train(1, stages=2, split=True)
+    assert profile.ipus == 2
+    assert profile.cycles.bubble > 0
