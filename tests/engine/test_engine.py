@@ -389,3 +389,41 @@ def test_a_step_allocates_nothing_that_stays() -> None:
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert after - before < 10_000
+
+
+# Host fusion
+
+
+@pytest.mark.parametrize("providers", [None, ["llvm"], ["numpy"]])
+def test_convolution_norm_and_map_become_one(providers) -> None:
+    b = Builder("block")
+    x = load(b, "x", f32(2, 3, 7, 6))
+    values = {"w": draw(4, 3, 3, 3)} | {n: np.abs(draw(4, seed=i)) for i, n in enumerate("abcd", 1)}
+    w, *norm = (b.input(f32(*v.shape), "state", n) for n, v in values.items())
+    given = {"strides": (1, 1), "padding": ((1, 1),) * 2, "dilation": (1, 1), "groups": 1}
+
+    def normed(y):
+        return b.batch_norm_inference(y, *norm, eps=1e-3)
+
+    first = b.relu(normed(b.conv(x, w, **given)))
+    kept = b.conv(x, w, **given)
+    both = b.relu(b.add(normed(kept), first))  # kept is read twice: it must stay
+    for name, value in (("first", first), ("both", both), ("sum", b.add(normed(b.conv(x, w, **given)), first))):
+        store(b, name, value)
+    store(b, "kept", kept)
+    graph = b.finish([])
+    e = Engine(schedule_of(graph), threads=1, providers=providers)
+    counts: dict[str, int] = {}
+    for operations in e.report().values():
+        for name, count in operations.items():
+            counts[name] = counts.get(name, 0) + count
+    assert counts == {"fused(conv)": 2, "conv": 1, "batch_norm_inference": 1, "add": 1, "relu": 1}
+    for scale in (1.0, 2.0):
+        for name, value in values.items():
+            e.write(name, value * scale)
+        image = draw(2, 3, 7, 6, seed=9)
+        host = Host({"x": [image]})
+        evaluate(graph, [v * np.float32(scale) for v in values.values()], host)
+        made = e.run({"x": turns(image)})
+        for name, (want,) in host.outputs.items():
+            np.testing.assert_allclose(made[name][0, 0], want, rtol=1e-4, atol=1e-4, err_msg=name)

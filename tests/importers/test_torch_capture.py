@@ -269,7 +269,7 @@ def test_an_operation_without_a_rule_is_named_with_its_line():
 def test_torch_says_what_is_wrong_with_shapes():
     with pytest.raises(RuntimeError, match="broadcast"):
         capture(lambda x: x + torch.ones(3), (X,))
-    with pytest.raises(RuntimeError, match="reduction dim|cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=r"reduction dim|cannot be multiplied"):
         capture(nn.Linear(5, 2), (X,))
 
 

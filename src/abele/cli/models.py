@@ -36,8 +36,8 @@ class Loaded:
         graph: its forward; with one output of kind ``loss`` when it is to be trained.
         batch: samples of one micro-batch.
         train: whether it is to be trained.
-        state: initial values of its state, empty when it was built without weights.
-        inputs: one micro-batch of each stream, in NumPy, when the model has data.
+        state: initial values of its state, empty when it was loaded without weights.
+        inputs: one micro-batch of each stream, in NumPy, likewise.
         parameters: names of the weights.
         capture_seconds: CPU seconds of the capture.
     """
@@ -76,7 +76,7 @@ def load(
     if half:
         module = module.half()
         inputs = _halved(inputs)
-    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     if isinstance(module, torch.nn.Module):
         module.train(train)
     start = time.process_time()
@@ -93,17 +93,20 @@ def load(
     if train:
         graph = one_loss(graph, captured)
     names = [n for n, p in captured.parameters.items() if p.requires_grad or p.device.type == "meta"]
-    ready = weights or ".py:" in model
-    return Loaded(
-        model,
-        graph,
-        batch,
-        train,
-        captured.state() if ready else {},
-        dict(zip(graph.inputs_of("data"), captured.arguments(args, kwargs), strict=True)) if ready else {},
-        tuple(names),
-        time.process_time() - start,
-    )
+    state, data = _values(model, captured, args, kwargs) if weights else ({}, {})
+    return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start)
+
+
+def _values(model: str, captured: Any, args: tuple, kwargs: dict) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Initial values of the state, and one micro-batch of the data."""
+    try:
+        data = dict(zip(captured.graph.inputs_of("data"), captured.arguments(args, kwargs), strict=True))
+        return captured.state(), data
+    except NotImplementedError as error:  # torch's, of a tensor on the device "meta"
+        raise InvalidOption(
+            f"{model!r} has tensors without values (on torch's device 'meta'), which cannot be run",
+            remedy="Build it on the device 'cpu', or leave out --run.",
+        ) from error
 
 
 def one_loss(graph: Graph, captured: Any) -> Graph:

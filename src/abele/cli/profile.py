@@ -173,7 +173,7 @@ def _measured(program: Mapping[str, Any], runs: int, tell: Any) -> dict[str, Any
         engine.write(name, value)
     for name in engine.states:
         if name.startswith("learning_rate"):
-            engine.write(name, np.float32(0.01))
+            engine.write(name, np.array(0.01, np.float32))
     turns, replicas = compiled.options.accumulation, compiled.options.replicas
     streams = {n: np.broadcast_to(a, (turns, replicas, *a.shape)) for n, a in loaded.inputs.items()}
     wall, cpu = [], []

@@ -69,13 +69,8 @@ class Session:
                 f"The program needs {ipus} IPUs and the system {options.system.name!r} has {options.system.ipus}",
                 remedy="Choose a larger system (`abele systems` lists them), or fewer replicas or stages.",
             )
-        watch = None
-        if self.progress is not None:
-            tell = self.progress
-
-            def watch(step: str, _: Graph) -> None:
-                tell(name, step)
-
+        tell = self.progress
+        watch = None if tell is None else (lambda step, _: tell(name, step))
         executable = compile_graph(graph, options, cache=cache or self.cache, watch=watch)
         program = CompiledProgram(name, graph, options, executable, samples)
         self.programs.append(program)

@@ -129,15 +129,16 @@ def _conv(request: Request) -> Offer | None:
         if residual is not None and residual.data_ptr() == yt.data_ptr():
             residual = "in place"
         weight = [wt]
-        norm = [_tensor(a.reshape(-1)) for a in operands[2:6]] if steps.eps is not None else None
+        eps = steps.eps
+        norm = [_tensor(a.reshape(-1)) for a in operands[2:6]] if eps is not None else None
         if norm is not None:
             bias = torch.empty_like(norm[1])
 
         def pack() -> None:
             given = wt
-            if norm is not None and bias is not None:
+            if eps is not None and norm is not None and bias is not None:
                 scale, shift, mean, variance = norm
-                factor = scale / torch.sqrt(variance + steps.eps)
+                factor = scale / torch.sqrt(variance + eps)
                 given = wt * factor.reshape(-1, *(1,) * (wt.dim() - 1))
                 bias.copy_(shift - mean * factor)
             if w.constant:
@@ -189,7 +190,7 @@ class _Epilogue:
         for number, (fn, dtype, args, _) in enumerate(body[start:], start):
             if dtype != "f32" or done.relu or current not in args:
                 return None
-            other = args[1] if args[0] == current else args[0]
+            other = next((a for a in args if a != current), current)
             if fn == "relu":
                 done.relu = True
             elif fn != "add" or other >= -1 or not done._adds(-2 - other, others[-2 - other], y):

@@ -81,8 +81,11 @@ class Origins:
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
 
     def who_stops_gradients(self) -> str:
-        """Why gradients are off now: ``function`` (a user's ``torch.autograd.Function`` runs), ``torch`` (it turned them
-        off for itself and means them: checkpointing, operators of a library), or ``program``."""
+        """Why gradients are off now.
+
+        ``function``: a user's ``torch.autograd.Function`` runs. ``torch``: torch turned them off for itself and means
+        them (checkpointing, operators of a library). ``program``: the program did.
+        """
         frame = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename

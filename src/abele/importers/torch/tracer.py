@@ -357,7 +357,7 @@ class Tracer(TorchDispatchMode):
             with self:
                 self.write(args[0], self.read(call.plain(*args, **kwargs)))
             return args[0]
-        if call.kind == "out" and call.plain[0] is not None:
+        if call.kind == "out" and call.plain and call.plain[0] is not None:
             names = out_names(func)
             with self:
                 made = call.plain[0](*args, **{k: v for k, v in kwargs.items() if k not in names})

@@ -119,17 +119,18 @@ def find_places(tracer: Tracer, shape: Sequence[int], indices: Sequence[torch.Te
             # Positions that are known now are added up now.
             array = index.long().numpy()
             known = known + np.where(array < 0, array + size, array)
+    at: Value
     if flat is None:
-        flat = e.constant(np.broadcast_to(known, result).astype(np.int32))
-    elif known.any():
-        flat = e.emit("add", flat, e.constant(known.astype(np.int32)))
+        at = e.constant(np.broadcast_to(known, result).astype(np.int32))
+    else:
+        at = e.emit("add", flat, e.constant(known.astype(np.int32))) if known.any() else flat
     rest = [d for d in range(len(shape)) if d not in dims]
     together = dims == list(range(dims[0], dims[0] + len(dims)))
     return Places(
         (*dims, *rest),
         len(dims),
         math.prod(shape[d] for d in dims),
-        e.expand(flat, result),
+        e.expand(at, result),
         dims[0] if together else 0,
     )
 

@@ -1,0 +1,224 @@
+"""The arguments of a call: bound to the model's signature, compared with the compiled ones, cut into micro-batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from abele.importers.torch import structure as tree
+from abele.importers.torch.dtypes import to_numpy
+
+from ._errors import Error, require
+from ._logging import logger
+from .enums import CommGroupType
+from .options import Options
+
+_AGAIN = "The model was compiled for the expected one: call destroy() on it and try again to compile it anew."
+
+
+def canonical(model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments as the signature of the model's ``forward`` has them, defaults filled in.
+
+    Raises:
+        Error: when a parameter without a default is missing.
+        TypeError: when there are arguments that the signature does not take.
+    """
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return tuple(args), dict(kwargs)
+    bound = signature.bind_partial(*args, **kwargs)
+    for name, parameter in signature.parameters.items():
+        optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not optional and parameter.default is parameter.empty and name not in bound.arguments:
+            raise Error(f"Mandatory parameter {name} missing: the model's forward takes {signature}.")
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def detached(structure: Any) -> Any:
+    """The arguments without gradients: none flows back through a compiled model."""
+    leaves, shape = tree.flatten(structure)
+    if not any(t.requires_grad for t in leaves):
+        return structure
+    logger.warning(
+        "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
+        "not supported."
+    )
+    return tree.unflatten(shape, [t.detach() for t in leaves])
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How a call is cut: device iterations, accumulation steps, replicas, and replicas that share an input."""
+
+    iterations: int
+    accumulation: int
+    replicas: int
+    group_size: int = 1
+    group_type: CommGroupType = CommGroupType.NoGrouping
+
+    @classmethod
+    def of(cls, options: Options) -> Batching:
+        """What the options say."""
+        return cls(
+            options.device_iterations,
+            options.Training.gradient_accumulation,
+            options.replication_factor,
+            options.input_group_size,
+            options.input_group_type,
+        )
+
+    @property
+    def groups(self) -> int:
+        """Different inputs at a time."""
+        return self.replicas // self.group_size
+
+    @property
+    def count(self) -> int:
+        """Micro-batches in one call."""
+        return self.iterations * self.accumulation * self.groups
+
+    def micro(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The first micro-batch of an input."""
+        length = tensor.shape[0] if tensor.dim() else 1
+        require(
+            length % self.count == 0,
+            f"Invalid batch dimension: in the input {name}, dimension 0 is {length}, which is not a multiple of "
+            f"{self.count} = {self.iterations} (deviceIterations) × {self.groups} (replicationFactor ÷ input group "
+            f"size) × {self.accumulation} (gradientAccumulation). Every call takes that many micro-batches.",
+        )
+        return tensor.narrow(0, 0, length // self.count) if tensor.dim() else tensor
+
+    def stream(self, tensor: torch.Tensor, runs: int) -> np.ndarray:
+        """An input as the engine takes it: ``[runs, turns, replicas, *micro-batch]``.
+
+        The leading dimension of the tensor is [iteration][accumulation][replica][micro-batch].
+        """
+        array = to_numpy(tensor)
+        if array.ndim:
+            array = array.reshape(runs, -1, self.groups, array.shape[0] // self.count, *array.shape[1:])
+        else:
+            array = array.reshape(1, 1, 1)
+        return array if self.group_size == 1 else np.take(array, self._sources(), axis=2)
+
+    def _sources(self) -> list[int]:
+        """For each replica the input that it gets."""
+        if self.group_type is CommGroupType.Orthogonal:
+            return [r % self.groups for r in range(self.replicas)]
+        return [r // self.group_size for r in range(self.replicas)]
+
+    def first_of_groups(self) -> list[int]:
+        """For each input the first replica that got it."""
+        sources = self._sources() if self.group_size > 1 else list(range(self.replicas))
+        return [sources.index(g) for g in range(self.groups)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """The arguments that a model was compiled for.
+
+    Attributes:
+        structure: of ``(args, kwargs)`` in canonical form.
+        shapes, dtypes: of each tensor of a whole call.
+        names: of the positional arguments.
+    """
+
+    structure: tree.Structure
+    shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> Expected:
+        """Those of this call."""
+        leaves, structure = tree.flatten((args, kwargs))
+        return cls(structure, tuple(t.shape for t in leaves), tuple(t.dtype for t in leaves), _names(model, len(args)))
+
+    def match(self, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        """The tensors of a later call, in the order of the first.
+
+        Raises:
+            Error: when the call differs in structure, shapes, types or values that are not tensors.
+        """
+        leaves, given = tree.flatten((args, kwargs))
+        assert isinstance(self.structure, tree.Node) and isinstance(given, tree.Node)
+        positional, keyword = self.structure.items
+        now_positional, now_keyword = given.items
+        assert isinstance(positional, tree.Node) and isinstance(now_positional, tree.Node)
+        if len(positional.items) != len(now_positional.items):
+            raise Error(
+                f"Number of positional arguments mismatch: expected {len(positional.items)} arguments but got "
+                f"{len(now_positional.items)}. {_AGAIN}"
+            )
+        found: list[torch.Tensor] = []
+        for name, a, b in zip(self.names, positional.items, now_positional.items, strict=True):
+            self._match(a, b, name, leaves, found)
+        self._match(keyword, now_keyword, "", leaves, found)
+        return found
+
+    def _match(
+        self,
+        expected: tree.Structure,
+        given: tree.Structure,
+        name: str,
+        leaves: list[torch.Tensor],
+        found: list[torch.Tensor],
+    ) -> None:
+        if isinstance(expected, tree.Leaf):
+            if not isinstance(given, tree.Leaf):
+                raise Error(f"Type mismatch for {name}: expected {torch.Tensor} but got {_kind(given)}. {_AGAIN}")
+            tensor, shape, dtype = leaves[given.index], self.shapes[expected.index], self.dtypes[expected.index]
+            if tensor.dtype != dtype:
+                raise Error(f"Type mismatch for {name}: expected {dtype} but got {tensor.dtype}. {_AGAIN}")
+            if tensor.shape != shape:
+                raise Error(f"Shape mismatch for {name}: expected {shape} but got {tensor.shape}. {_AGAIN}")
+            found.append(tensor)
+        elif isinstance(expected, tree.Constant):
+            self._match_constant(expected, given, name)
+        else:
+            self._match_node(expected, given, name, leaves, found)
+
+    def _match_constant(self, expected: tree.Constant, given: tree.Structure, name: str) -> None:
+        if not isinstance(given, tree.Constant):
+            raise Error(f"Type mismatch for {name}: expected {_kind(expected)} but got {_kind(given)}. {_AGAIN}")
+        if expected.value is not given.value and not bool(expected.value == given.value):
+            raise Error(f"Value mismatch for {name}: expected {expected.value} but got {given.value}. {_AGAIN}")
+
+    def _match_node(
+        self, expected: tree.Node, given: tree.Structure, name: str, leaves: list[torch.Tensor], found: list
+    ) -> None:
+        if not isinstance(given, tree.Node) or given.type is not expected.type:
+            raise Error(f"Type mismatch for {name}: expected {expected.type} but got {_kind(given)}. {_AGAIN}")
+        missing = [str(k) for k in expected.keys if k not in given.keys]
+        extra = [str(k) for k in given.keys if k not in expected.keys]
+        where = f" in {name}" if name else ""
+        if missing:
+            raise Error(f"Missing arguments: {', '.join(missing)}.{where} {_AGAIN}")
+        if extra:
+            raise Error(f"Unexpected arguments: {', '.join(extra)}.{where} {_AGAIN}")
+        items = dict(zip(given.keys, given.items, strict=True))
+        for key, item in zip(expected.keys, expected.items, strict=True):
+            self._match(item, items[key], f"{name}[{key!r}]" if name else str(key), leaves, found)
+
+
+def _kind(structure: tree.Structure) -> type:
+    if isinstance(structure, tree.Leaf):
+        return torch.Tensor
+    return type(structure.value) if isinstance(structure, tree.Constant) else structure.type
+
+
+def _names(model: torch.nn.Module, count: int) -> tuple[str, ...]:
+    """Names of the first positional arguments; those beyond the named parameters have a number."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    return tuple(named[i] if i < len(named) else f"{rest}[{i - len(named)}]" for i in range(count))

@@ -1,0 +1,203 @@
+"""From the record of an optimizer to what the compiler takes, and back to the state dictionary that users save."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from abele.compile.passes.update import HYPERS, STATES, Optimiser
+
+from ._errors import Error
+from ._logging import log_once
+from .optim._spec import OptimizerSpec
+
+LOSS_SCALING = "loss_scaling"
+"""Name of the hyper value that scales the loss."""
+
+_KIND = {"sgd": "sgd", "adam": "adam", "adamw": "adam", "rmsprop": "rmsprop", "lamb": "lamb"}
+_FROM_USER = {"learning_rate": "lr"}
+#: The names that users see in ``ipu_param``, as the vendor writes them.
+_PARAMETER_NAMES = {
+    "learning_rate": "learningRate",
+    "momentum": "momentum",
+    "dampening": "dampening",
+    "weight_decay": "weightDecay",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "eps": "eps",
+    "alpha": "alpha",
+    "max_weight_norm": "maxWeightNorm",
+}
+_STATE_NAMES = {
+    "velocity": "Accl",
+    "first_moment": "Accl1",
+    "second_moment": "Accl2",
+    "square_average": "Accl1",
+    "momentum_buffer": "Accl2",
+    "gradient_average": "Accl3",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a program updates its weights.
+
+    Attributes:
+        spec: the optimizer's record when the program was compiled.
+        optimiser: for the compiler.
+        loss_scaling: name of its hyper value, or empty.
+        accumulator: element type of the gradient accumulators.
+    """
+
+    spec: OptimizerSpec
+    optimiser: Optimiser
+    loss_scaling: str
+    accumulator: str
+
+    def hypers(self, spec: OptimizerSpec) -> dict[str, np.float32]:
+        """Hyper values of the program for an optimizer that agrees with it on everything constant."""
+        found = {}
+        for index, constants in enumerate(self.optimiser.constants):
+            fixed = dict(constants)
+            for name in HYPERS[self.optimiser.kind]:
+                if name not in fixed:
+                    found[f"{name}.{index}"] = np.float32(_value(spec, index, name))
+        if self.loss_scaling:
+            found[self.loss_scaling] = np.float32(spec.loss_scaling.value)
+        return found
+
+    def check(self, spec: OptimizerSpec) -> None:
+        """Refuse an optimizer that differs from the program in something that is built in."""
+        before, now = self.spec, spec
+        if (before.rule, len(before.groups)) != (now.rule, len(now.groups)):
+            raise Error(
+                "The optimizer has another rule or another number of groups than the one that the model was compiled "
+                f"with ({before.rule}, {len(before.groups)} groups): call destroy() on the model to compile it anew."
+            )
+        old, new = before.constants(), now.constants()
+        changed = [k for k in old if k in new and old[k] != new[k] and not k.startswith("defaults.")]
+        changed += [k for k in old if k not in new and not k.startswith("defaults.")]
+        if changed:
+            raise Error(
+                f"The optimizer's {', '.join(changed)} cannot change: it was constant when the model was compiled. "
+                "Mark it with optimizer.variable_attrs.markAsVariable before compiling, or call destroy() on the model."
+            )
+
+
+def _value(spec: OptimizerSpec, group: int, name: str) -> float:
+    value = spec.groups[group].values[_FROM_USER.get(name, name)].value
+    # The program has no infinity among its numbers; no norm reaches this.
+    return min(value, float(np.finfo(np.float32).max))
+
+
+def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool) -> Plan:
+    """The plan for an optimizer.
+
+    Args:
+        spec: its record.
+        names: the name of each trainable weight of the program, by the identity of the parameter.
+        accumulates: whether gradients are accumulated.
+
+    Raises:
+        Error: for groups that differ in what must be the same for all.
+    """
+    kind = _KIND[spec.rule]
+    groups = tuple(tuple(names[id(p)] for p in g.parameters if id(p) in names) for g in spec.groups)
+    constants = []
+    for index, group in enumerate(spec.groups):
+        fixed = [h for h in HYPERS[kind] if group.values[_FROM_USER.get(h, h)].constant]
+        constants.append(tuple((h, _value(spec, index, h)) for h in fixed))
+    scaled = not spec.loss_scaling.constant or spec.loss_scaling.value != 1.0
+    halves = [t == "float16" for t in (spec.first_moment_type, spec.second_moment_type)]
+    if any(halves) and not all(halves) and kind != "sgd":
+        log_once(logging.WARNING, "The two moments of the optimizer are kept in one type: float.")
+    half_state = halves[0] if kind == "sgd" else all(halves)
+    optimiser = Optimiser(
+        kind,
+        groups,
+        tuple(constants),
+        _attributes(spec),
+        "f16" if half_state else "f32",
+        LOSS_SCALING if scaled else "",
+        spec.max_grad_norm or 0.0,
+    )
+    accumulator = {"float16": "f16"}.get(spec.accum_type, "f32") if accumulates else ""
+    return Plan(spec, optimiser, LOSS_SCALING if scaled else "", accumulator)
+
+
+def _attributes(spec: OptimizerSpec) -> tuple[tuple[str, bool], ...]:
+    def used(name: str) -> bool:
+        return any(name in g.values and (g.values[name].value != 0 or not g.values[name].constant) for g in spec.groups)
+
+    if spec.rule == "sgd":
+        nesterov = {bool(g.values.get("nesterov")) for g in spec.groups}
+        if len(nesterov) > 1:
+            raise Error("SGD with nesterov=True for some groups only is not supported: use it for all or for none.")
+        return (("use_momentum", used("momentum")), ("nesterov", nesterov == {True}))
+    if spec.rule in ("adam", "adamw"):
+        return (("decoupled", spec.rule == "adamw"), ("bias_correction", spec.bias_correction))
+    if spec.rule == "rmsprop":
+        variant = ("tf_variant", spec.tensorflow_variant)
+        return (("centered", spec.centered), ("use_momentum", used("momentum")), variant)
+    return (("bias_correction", spec.bias_correction),)
+
+
+def state_dict(plan: Plan, read: Any, states: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+    """``{"ipu_state", "ipu_param"}`` of a program.
+
+    Args:
+        plan: its plan.
+        read: gives the value of a state or hyper value by name.
+        states: the names that the program has.
+    """
+    state, param = {}, {}
+    for ours, theirs in _state_names(plan, states).items():
+        state[theirs] = torch.from_numpy(np.array(read(ours)))
+    for ours, theirs in _parameter_names(plan, states).items():
+        for name in theirs:
+            param[name] = torch.from_numpy(np.array(read(ours)))
+    return {"ipu_state": state, "ipu_param": param}
+
+
+def load_state_dict(plan: Plan, given: Mapping[str, Any], write: Any, states: Mapping[str, Any]) -> None:
+    """Write what :func:`state_dict` gave; names that are missing keep the program's values."""
+    state, param = given.get("ipu_state") or {}, given.get("ipu_param") or {}
+    for ours, theirs in _state_names(plan, states).items():
+        if theirs in state:
+            write(ours, state[theirs].detach().numpy())
+    for ours, theirs in _parameter_names(plan, states).items():
+        values = {float(param[name]) for name in theirs if name in param}
+        if len(values) > 1:
+            log_once(logging.WARNING, f"The loaded {theirs[0]} differs within its group; the group takes the first.")
+        first = next((param[name] for name in theirs if name in param), None)
+        if first is not None:
+            write(ours, first.detach().numpy())
+
+
+def _state_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for group in plan.optimiser.groups:
+        for weight in group:
+            for kind in STATES[plan.optimiser.kind]:
+                name = f"optimiser.{kind}.{weight}"
+                if name in states:
+                    found[name] = f"{_STATE_NAMES[kind]}___{weight}"
+    if "optimiser.step" in states:
+        found["optimiser.step"] = "Step"
+    return found
+
+
+def _parameter_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for index, group in enumerate(plan.optimiser.groups):
+        for ours, theirs in _PARAMETER_NAMES.items():
+            if f"{ours}.{index}" in states:
+                found[f"{ours}.{index}"] = [f"{theirs}___specific___{weight}" for weight in group]
+    if plan.loss_scaling and plan.loss_scaling in states:
+        found[plan.loss_scaling] = ["lossScaling_FLOAT"]
+    return found
