@@ -19,7 +19,7 @@ import torch
 _WHAT_NEVER_CHANGES = frozenset(
     {
         getattr(torch.Tensor, name).__get__
-        for name in ("shape", "dtype", "device", "requires_grad", "is_leaf", "layout", "ndim", "grad", "grad_fn", "names")
+        for name in ("shape", "dtype", "device", "requires_grad", "is_leaf", "layout", "ndim", "grad", "grad_fn")
     }
     | {torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.stride, torch.Tensor.__hash__}
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
+import warnings
 
 import numpy as np
 import pytest
@@ -266,6 +267,25 @@ def test_an_operation_without_a_rule_is_named_with_its_line():
         capture(program, (X,))
 
 
+def test_autocast_and_scripted_modules_are_refused():
+    def program(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x.relu() + 1
+
+    with pytest.raises(Unsupported, match=r"autocast.*half\(\)"):
+        capture(program, (X,))
+    with pytest.raises(Unsupported, match="scripted"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        capture(torch.jit.script(nn.Sequential(nn.Linear(4, 2))), (X,))
+
+
+def test_tensors_made_beside_another_are_constants():
+    same(
+        lambda x: x + torch.tensor([1.0, 2, 3, 4], device=x.device) + x.new_tensor([4, 3, 2, 1]) * x.new_full((4,), 2),
+        X,
+    )
+
+
 def test_torch_says_what_is_wrong_with_shapes():
     with pytest.raises(RuntimeError, match="broadcast"):
         capture(lambda x: x + torch.ones(3), (X,))
@@ -306,6 +326,7 @@ def test_a_loss_that_feeds_another_is_absorbed():
 
     captured = capture(program, (X, X * 2), training=True)
     assert len(captured.losses) == 2 and captured.independent_losses() == [1]
+    assert list(captured.graph.outputs_of("loss")) == ["loss.1"]
 
 
 def count(captured, name):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
 from abele.cli import inspect, profile, run
 from abele.cli.common import console, fail
-from abele.errors import AbeleError
+from abele.errors import AbeleError, InvalidOption
 
 app = typer.Typer(
     help="Compile a model for a described tile-parallel machine, run it, see its cycles, memory and energy.\n\n"
@@ -23,23 +24,31 @@ profile.register(app)
 inspect.register(app)
 
 
+_UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""What typer raises on a bad command line; it has been click's own, and a copy of it."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors become one clear paragraph and exit status 2, Ctrl-C status 130."""
     try:
-        app(args=arguments, standalone_mode=False)
+        status = app(args=arguments, standalone_mode=False)
     except AbeleError as error:
         sys.exit(fail(error))
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+    except _UsageError as error:
+        if error.format_message():  # else it was `abele` alone, which shows the help
+            fail(_explained(error))
+        sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         console(stderr=True).print("Interrupted. Nothing was left half-written; the cache is intact.")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
-    except Exception as error:
-        import click
+    if isinstance(status, int) and status:  # of a typer.Exit
+        sys.exit(status)
 
-        if isinstance(error, click.ClickException):
-            error.show()
-            sys.exit(error.exit_code)
-        raise
+
+def _explained(error: Any) -> InvalidOption:
+    """A mistake on the command line as an error of our own."""
+    what, _, remedy = error.format_message().partition(". ")
+    command = error.ctx.command_path if error.ctx is not None else "abele"
+    return InvalidOption(what, remedy=f"{remedy} See `{command} --help`.".lstrip())

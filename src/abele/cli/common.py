@@ -59,6 +59,28 @@ def progress(quiet: bool) -> Iterator[Any]:
         yield lambda program, step: status.update(f"{program}: {step} …")
 
 
+@contextmanager
+def reported(folder: Path | None, documents: list[dict[str, Any]]) -> Iterator[Path | None]:
+    """Write ``report.html`` and ``profile.json`` into a folder around showing the same on the console.
+
+    Yields the path of the page, ``None`` when there is none. What cannot be written is an error only after the block,
+    so that the result of long work is shown all the same.
+    """
+    if folder is None or not documents:
+        yield None
+        return
+    from abele.report import html_report
+
+    try:
+        text = json.dumps(documents, indent=2, default=_plain)
+        write_file(folder / "profile.json", text + "\n")
+        page = write_file(folder / "report.html", html_report(documents))
+    except InvalidOption as error:
+        yield None
+        raise error
+    yield page
+
+
 def write_file(path: Path, text: str) -> Path:
     """Write a report whole or not at all; a full disk or a bad path is a clear error."""
     fresh = path.with_name(path.name + ".new")
@@ -70,6 +92,6 @@ def write_file(path: Path, text: str) -> Path:
         fresh.unlink(missing_ok=True)
         raise InvalidOption(
             f"The report {str(path)!r} could not be written: {error.strerror or error}",
-            remedy="Choose another place with --report, or make room on the disk. What ran was not affected.",
+            remedy="Choose another place with --report, or make room on the disk; nothing was left half-written.",
         ) from error
     return path

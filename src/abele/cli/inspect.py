@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import webbrowser
@@ -12,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from abele.cli.common import Json, console, print_json
 from abele.errors import InvalidOption, suggest
@@ -67,7 +66,9 @@ def systems(
     if json:
         print_json(rows)
         return
-    table = Table("system", "chip", "IPUs", "tiles", "clock", "tile memory", "peak half", "peak float", "power")
+    table = Table(Column("system", no_wrap=True), Column("chip", no_wrap=True), "IPUs", "tiles", "clock")
+    for name in ("tile memory", "peak half", "peak float", "power"):
+        table.add_column(name)
     for r in rows:
         table.add_row(
             r["name"],
@@ -180,7 +181,10 @@ def doctor(json: bool = Json):
     from abele.compile.cache import default_directory
 
     def version(name: str) -> str | None:
-        return importlib.metadata.version(name) if importlib.util.find_spec(name) else None
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
 
     here = host()
     directory = default_directory()
@@ -189,7 +193,7 @@ def doctor(json: bool = Json):
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "host": {f.name: getattr(here, f.name) for f in fields(here) if f.name != "features"},
-        "versions": {n: version(n) for n in ("abele", "numpy", "llvmlite", "torch", "transformers", "sklearn")},
+        "versions": {n: version(n) for n in ("abele", "numpy", "llvmlite", "torch", "transformers", "scikit-learn")},
         "providers": {"llvm": True, "numpy": True, "onednn": version("torch") is not None},
         "cache": {
             "directory": str(directory),

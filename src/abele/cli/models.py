@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import abele
 from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
-from abele.errors import AbeleError, InvalidOption, UserProgramError, suggest
+from abele.errors import AbeleError, Bug, InvalidOption, UserProgramError, suggest
 from abele.ir.graph import Graph, Port
 from abele.ir.text import parse_graph
 from abele.machine.system import find_system
@@ -25,6 +27,9 @@ OPTIMISERS = {
     "lamb": ("lamb", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "max_weight_norm": 65500.0}, ()),
 }
 """Optimisers of the command line: kind, fixed numbers, attributes. The learning rate stays a hyper value."""
+
+
+_OURS = str(Path(abele.__file__).parent)
 
 
 @dataclass
@@ -64,6 +69,10 @@ def load(
     """
     if Path(model).suffix in (".txt", ".graph"):
         return _from_text(Path(model), train)
+    if model.endswith(".py"):
+        raise InvalidOption(
+            f"{model!r} names no function", remedy="Write file.py:function; it returns (module, inputs)."
+        )
     try:
         import torch
 
@@ -85,9 +94,14 @@ def load(
     except AbeleError:
         raise
     except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if last.filename.startswith(_OURS):
+            raise Bug(
+                f"Capturing {model!r} failed in {last.filename}:{last.lineno} with {type(error).__name__}: {error}",
+                where=_line_of(error),
+            ) from error
         raise UserProgramError(
-            f"The model {model!r} raised {type(error).__name__}: {error}",
-            remedy="The traceback above is the model's own.",
+            f"The model {model!r} raised {type(error).__name__}: {error}", where=_line_of(error)
         ) from error
     graph = captured.graph.replace(name=model.rsplit(":", 1)[-1].replace("-", "_"))
     if train:
@@ -184,11 +198,7 @@ def _from_file(model: str, batch: int):
     except AbeleError:
         raise
     except Exception as error:
-        line = error.__traceback__
-        while line is not None and line.tb_next is not None:
-            line = line.tb_next
-        where = f"{line.tb_frame.f_code.co_filename}:{line.tb_lineno}" if line is not None else ""
-        raise UserProgramError(f"{model} raised {type(error).__name__}: {error}", where=where) from error
+        raise UserProgramError(f"{model} raised {type(error).__name__}: {error}", where=_line_of(error)) from error
     finally:
         sys.path.remove(str(file.parent))
     if not isinstance(made, tuple) or len(made) != 2:
@@ -200,6 +210,16 @@ def _from_file(model: str, batch: int):
     if not isinstance(inputs, tuple | list | Mapping):
         inputs = (inputs,)
     return module, inputs
+
+
+def _line_of(error: BaseException) -> str:
+    """The line of the user's where an error came up: the innermost one outside Abele and installed packages."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    packages = ("/site-packages/", "/dist-packages/", "<frozen ")
+    lines = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [(f, n) for f, n in lines if not f.startswith(_OURS) and not any(p in f for p in packages)]
+    return ":".join(map(str, own[-1])) if own else ""
 
 
 def _from_text(path: Path, train: bool) -> Loaded:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from abele.cli import models
-from abele.cli.common import Json, console, print_json, progress, write_file
+from abele.cli.common import Json, console, print_json, progress, reported
 from abele.cli.levers import levers
 from abele.errors import InvalidOption
 
@@ -70,15 +70,13 @@ def profile(
 
             document["explanation"] = explain(program["profile"]).to_json()
             document["levers"] = levers(settings, attempt, find_system(system).ipus)
-    if report is not None:
-        from abele.report import html_report
-
-        write_file(report / "report.html", html_report([document]))
-        document["report"] = str(report / "report.html")
-    if json:
-        print_json(document)
-    else:
-        show(document)
+    with reported(report, [document]) as page:
+        if page is not None:
+            document["report"] = str(page)
+        if json:
+            print_json(document)
+        else:
+            show(document)
 
 
 def show(document: Mapping[str, Any]) -> None:

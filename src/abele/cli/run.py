@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import runpy
 import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from abele.cli.common import Json, console, print_json, progress, systems, write_file
+from abele.cli.common import Json, console, print_json, progress, reported, systems
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 
 
@@ -25,7 +26,7 @@ def run(
     system: list[str] = typer.Option(
         ["bow-2000"], help="Machine to compile for; repeat it to compare machines (the first is the one that runs)."
     ),
-    report: Path | None = typer.Option(None, help="Folder for report.html."),
+    report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     json: bool = Json,
 ):
@@ -37,7 +38,8 @@ def run(
         raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
     machines = systems(system)
     session = Session(machines[0], Cache() if cache else None)
-    with opened(session):
+    # The program's own lines go to the standard error when ours is to be the only document on the standard output.
+    with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
         _execute(script, context.args)
     ran = [p for p in session.programs if p.runs]
     documents = []
@@ -46,14 +48,11 @@ def run(
             for machine in machines:
                 tell(program.name, machine.name)
                 documents.append(_charged(program, machine, session))
-    if report is not None and documents:
-        from abele.report import html_report
-
-        write_file(report / "report.html", html_report(documents))
-    if json:
-        print_json({"script": str(script), "programs": documents})
-        return
-    _show(documents, len(machines), report)
+    with reported(report, documents) as page:
+        if json:
+            print_json({"script": str(script), "programs": documents} | ({"report": str(page)} if page else {}))
+        else:
+            _show(documents, len(machines), page)
 
 
 def _execute(script: Path, arguments: list[str]) -> None:
@@ -97,7 +96,7 @@ def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
     }
 
 
-def _show(documents: list[dict[str, Any]], machines: int, report: Path | None) -> None:
+def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> None:
     from abele.report import comparison, summary
     from abele.report.console import seconds
 
@@ -115,5 +114,5 @@ def _show(documents: list[dict[str, Any]], machines: int, report: Path | None) -
             f"run here {group[0]['runs']} times, {seconds(wall)} of wall time each (this computer's clock)\n",
             markup=False,
         )
-    if report is not None:
-        out.print(f"report: {report / 'report.html'}", markup=False)
+    if page is not None:
+        out.print(f"report: {page}", markup=False)

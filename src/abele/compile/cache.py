@@ -43,14 +43,22 @@ class Cache:
             return None
         head, _, body = content.partition(b"\n")
         if head == _MAGIC + hashlib.sha256(body).hexdigest().encode():
-            return zlib.decompress(body).decode()
+            try:
+                return zlib.decompress(body).decode()
+            except (zlib.error, UnicodeDecodeError):
+                pass
+        self.set_aside(key)
+        return None
+
+    def set_aside(self, key: str) -> None:
+        """Move a damaged entry out of the way, and say so."""
+        path = self.path(key)
         aside = path.with_suffix(".bad")
         try:
             os.replace(path, aside)
             logger.warning("The cache entry %s is damaged; it was moved to %s and is compiled again.", path.name, aside)
         except OSError:
             logger.warning("The cache entry %s is damaged and is compiled again.", path)
-        return None
 
     def put(self, key: str, text: str) -> bool:
         """Store ``text``; False when the disk did not take it (said once, nothing half-written remains)."""

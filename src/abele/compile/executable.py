@@ -6,9 +6,11 @@ that key.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from abele.compile.cache import Cache
 from abele.compile.lower import lower
 from abele.compile.passes.base import PassRecord, run_passes
 from abele.compile.pipelines import CompileOptions, passes_for
+from abele.errors import AbeleError
 from abele.ir.graph import Graph
 from abele.ir.text import print_graph
 from abele.machine.system import System
@@ -58,6 +61,18 @@ def _compiler() -> str:
     return digest.hexdigest()
 
 
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No collection of cyclic garbage meanwhile: compiling leaves hardly any, and one visits all objects of torch."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def compile_graph(
     graph: Graph,
     options: CompileOptions,
@@ -71,12 +86,23 @@ def compile_graph(
         cache: where compiled programs are kept; ``None`` compiles afresh.
         watch: called with the name of each pass and the graph that it made, for progress and for looking in between.
     """
+    with _collection_paused():
+        return _compiled(graph, options, cache, watch)
+
+
+def _compiled(
+    graph: Graph, options: CompileOptions, cache: Cache | None, watch: Callable[[str, Graph], None] | None
+) -> Executable:
     start = time.process_time()
     text = f"{_compiler()}\n{options.describe()}\n{print_graph(graph)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     if cache is not None and (found := cache.get(key)) is not None:
-        schedule = parse_schedule(found)
-        return Executable(schedule, options.system, key, (), True, time.process_time() - start)
+        try:
+            schedule = parse_schedule(found)
+        except AbeleError:
+            cache.set_aside(key)
+        else:
+            return Executable(schedule, options.system, key, (), True, time.process_time() - start)
     lowered, records = run_passes(graph, passes_for(options), watch)
     begun = time.process_time()
     schedule = lower(lowered, options.system, replicas=options.replicas, options=options.plan)

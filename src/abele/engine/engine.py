@@ -59,7 +59,7 @@ class Engine:
 
     Args:
         schedule: the program; it says how many replicas run side by side.
-        threads: processors to use; ``None`` takes ``ABELE_THREADS``, else all that this process may use.
+        threads: processors to use; ``None`` takes ``ABELE_THREADS`` or ``OMP_NUM_THREADS``, else all there are.
         seed: a number for the state ``seed`` (programs that draw random numbers have one).
         providers: names of the providers that may be used, ``None`` for all (see ``engine.providers``).
         cache: a directory for native code, or ``None`` to compile afresh.
@@ -329,11 +329,12 @@ class Engine:
 
 
 def _threads(given: int | None) -> int:
-    text = os.environ.get("ABELE_THREADS", "")
-    if given is None and text:
-        if not text.isdigit():
-            raise InvalidOption(f"ABELE_THREADS is {text!r}", remedy="It is a number of threads.")
-        given = int(text)
+    for name in ("ABELE_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        if given is None and text:
+            if not text.isdigit():
+                raise InvalidOption(f"{name} is {text!r}", remedy="It is a number of threads.")
+            given = int(text)
     threads = available() if given is None else given
     if threads < 1:
         raise InvalidOption(f"{threads} threads", remedy="Give at least 1.")

@@ -102,7 +102,7 @@ def _conv(request: Request) -> Offer | None:
         attributes = dict(request.attributes["root_attributes"])  # type: ignore[arg-type]
     x, w, *others = request.operands
     (y,) = request.results
-    if not _floats((x, w)) or attributes.get("partials", "f32") != "f32":
+    if not _floats((x, w)):
         return None
     geometry = _Geometry(attributes, len(x.shape) - 2)
     if not geometry.even:
@@ -253,7 +253,7 @@ def _conv_input_grad(request: Request) -> Offer | None:
     dy, w = request.operands
     (dx,) = request.results
     geometry = _Geometry(request.attributes, len(dy.shape) - 2)
-    if not geometry.even or not _floats((dy, w)) or request.attributes.get("partials", "f32") != "f32":
+    if not geometry.even or not _floats((dy, w)):
         return None
     call = _gradient(request, geometry, [True, False, False])
 
@@ -269,7 +269,7 @@ def _conv_weight_grad(request: Request) -> Offer | None:
     dy, x = request.operands
     (dw,) = request.results
     geometry = _Geometry(request.attributes, len(dy.shape) - 2)
-    if not geometry.even or not _floats((dy, x)) or request.attributes.get("partials", "f32") != "f32":
+    if not geometry.even or not _floats((dy, x)):
         return None
     call = _gradient(request, geometry, [False, True, False])
 

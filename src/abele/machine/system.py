@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,7 +268,10 @@ def _from_file(path: Path, variable: str) -> System:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
-        raise UserProgramError(f"'{path}' raised {type(error).__name__}: {error}") from error
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == spec.origin]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
+        where = f"{path}:{line}" if line else ""
+        raise UserProgramError(f"'{path}' raised {type(error).__name__}: {error}", where=where) from error
     found = getattr(module, variable, None)
     if isinstance(found, (System, Chip)):
         return find_system(found)

@@ -1,10 +1,11 @@
-"""The summary of a profile on the console, in the manner of a vendor's profile summary."""
+"""The summary of a profile on the console, in the manner of a vendor's profile summary. It fits 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,78 +16,121 @@ Document = Mapping[str, Any]
 KINDS = ("compute", "exchange", "links", "sync", "host", "bubble")
 
 
+def scaled(value: float, digits: int, least: float, units: Sequence[tuple[str, float]]) -> str:
+    """``value`` in the first unit of which it is at least ``least``, else in the last; the unit 1 takes no digits."""
+    unit, factor = next((u for u in units if abs(value) >= u[1] * least), units[-1])
+    return f"{value / factor:,.{0 if factor == 1 and unit != 's' else digits}f} {unit}"
+
+
 def seconds(value: float) -> str:
     """A time with a unit that suits it."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * factor >= 1:
-            return f"{value * factor:,.2f} {unit}"
-    return f"{value * 1e9:,.1f} ns"
+    return scaled(value, 2, 1, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)))
 
 
 def size(value: float) -> str:
-    """Bytes with a unit that suits them."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(value) >= factor:
-            return f"{value / factor:,.1f} {unit}"
-    return f"{value:,.0f} B"
+    """Bytes, in a unit from four of it on, so that a tile's bytes and its limit are in the same one."""
+    return scaled(value, 1, 4, (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)))
+
+
+def arithmetic(value: float) -> str:
+    """Floating-point operations with a unit that suits them."""
+    return scaled(value, 2, 1, (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLOP", 1)))
 
 
 def share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+    """``part`` of ``whole`` in percent."""
+    return f"{100 * part / whole:.1f}%" if whole else "–"
+
+
+def rate(value: float) -> str:
+    """Samples a second: whole from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def many(count: int, word: str) -> str:
+    """``1 sample``, ``2 samples``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def summary(profile: Document, operations: int = 10) -> RenderableType:
     """Verdict, time, memory and the most costly operations of one profile."""
-    memory = profile["tile_memory"]
     total = profile["cycles"]
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("machine", f"{profile['system']}: {profile['ipus']} IPU(s) in use, {profile['tiles']} tiles each")
-    facts.add_row(
-        "modelled time", f"{total:,.0f} cycles, {seconds(profile['seconds'])} for {profile['samples']} sample(s)"
-    )
-    facts.add_row("throughput", f"{profile['throughput']:,.1f} samples/s")
-    facts.add_row("arithmetic", f"{profile['flops'] / 1e9:,.3f} GFLOP, {100 * profile['peak_fraction']:.1f} % of peak")
-    facts.add_row("energy", f"{profile['energy_joules']:.4g} J ({profile['energy']['basis']})")
-    facts.add_row(
-        "cycles", ", ".join(f"{kind} {share(by, total)}" for kind in KINDS if (by := profile["cycles_by"][kind]))
-    )
-    facts.add_row("tile memory", _memory(memory))
-    heaviest = Table("operation", "times", "cycles", "share", "compute", "exchange", "links", "sync")
-    for row in profile["by_operation"][:operations]:
-        by = row["cycles_by"]
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    used, tiles = many(profile["ipus"], "IPU"), many(profile["tiles"], "tile")
+    facts.add_row("machine", _text(f"{profile['system']}: {used} in use, {tiles} each"))
+    facts.add_row("tile memory", _memory(profile["tile_memory"]))
+    samples = many(profile["samples"], "sample")
+    facts.add_row("modelled time", f"{seconds(profile['seconds'])} for {samples} ({total:,.0f} cycles)")
+    facts.add_row("throughput", f"{rate(profile['throughput'])} samples/s")
+    facts.add_row("arithmetic", f"{arithmetic(profile['flops'])}, {100 * profile['peak_fraction']:.1f}% of peak")
+    facts.add_row("energy", f"{profile['energy_joules']:.3g} J")
+    facts.add_row("cycles", _parts(profile["cycles_by"], total, 1))
+    heaviest = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    heaviest.add_column("operation", overflow="fold")
+    for name in ("times", "cycles", "share"):
+        heaviest.add_column(name, justify="right", no_wrap=True)
+    heaviest.add_column("spent in")
+    rows = [row for row in profile["by_operation"] if row["cycles"]]
+    for row in rows[:operations]:
         heaviest.add_row(
-            row["key"],
+            _text(row["key"]),
             f"{row['times']:,}",
             f"{row['cycles']:,.0f}",
             share(row["cycles"], total),
-            *(f"{by[kind]:,.0f}" for kind in KINDS[:4]),
+            _parts(row["cycles_by"], row["cycles"], 0, least=0.05),
         )
-    parts: list[RenderableType] = [Text(profile["name"], style="bold"), facts, heaviest]
-    parts += [Text(f"Note: {note}", style="dim") for note in profile["notes"]]
+    parts: list[RenderableType] = [_text(profile["name"], style="bold"), facts, heaviest]
+    if len(rows) > operations:
+        rest = sum(row["cycles"] for row in rows[operations:])
+        parts.append(_text(f"and {many(len(rows) - operations, 'other')}, {share(rest, total)} of the time", "dim"))
+    notes = [f"Energy: {profile['energy']['basis']}.", *profile["notes"]]
+    if sum(row["cycles"] for row in rows) > 1.01 * total:
+        notes.append("Operations of several IPUs overlap in the pipeline: their shares add up to more than 100%.")
+    parts += [_text(f"Note: {note}", "dim") for note in notes]
     return Group(*parts)
 
 
+def _text(text: str, style: str = "") -> Text:
+    """Text as it is: a name from a model may hold what looks like markup; a terminal takes no control characters."""
+    return Text("".join(c if c.isprintable() else "�" for c in text), style=style)
+
+
+def _parts(by: Mapping[str, float], whole: float, digits: int, least: float = 0.0) -> str:
+    """Kinds of cycles with their shares; those below ``least`` of the whole are left out."""
+    return ", ".join(
+        f"{kind} {100 * by[kind] / whole:.{digits}f}%" for kind in KINDS if by[kind] and by[kind] >= least * whole
+    )
+
+
 def _memory(memory: Document) -> Text:
-    verdict = "fits" if memory["fits"] else f"does not fit: {size(memory['gap'])} over"
-    text = Text(f"fullest tile {size(memory['max'])} of {size(memory['limit'])}, mean {size(memory['mean'])}: ")
-    return text.append(verdict, style="green" if memory["fits"] else "bold red")
+    verdict = "fits" if memory["fits"] else f"does not fit, {size(memory['gap'])} over"
+    text = Text(verdict, style="green" if memory["fits"] else "bold red")
+    held = f": fullest tile {size(memory['max'])} of {size(memory['limit'])}, mean {size(memory['mean'])}"
+    return text.append(held, style="default not bold")
 
 
 def comparison(profiles: Sequence[Document]) -> RenderableType:
-    """One program on several machines, side by side; ratios are to the first."""
-    table = Table("", *(p["system"] for p in profiles))
+    """One program on several machines, a row for each; ratios are to the first."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("machine", overflow="fold")
+    for name in ("IPUs", "time", "samples/s", "", "energy", "fullest tile"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("fits", no_wrap=True)
     first = profiles[0]
-
-    def row(name: str, shown: Sequence[str], values: Sequence[float] = ()) -> None:
-        ratios = ["", *(f"  ({v / values[0]:.2f}×)" if values and values[0] else "" for v in values[1:])]
-        ratios += [""] * (len(shown) - len(ratios))
-        table.add_row(name, *(s + r for s, r in zip(shown, ratios, strict=True)))
-
-    row("modelled time", [seconds(p["seconds"]) for p in profiles], [p["seconds"] for p in profiles])
-    row("cycles", [f"{p['cycles']:,.0f}" for p in profiles])
-    row("throughput", [f"{p['throughput']:,.0f} samples/s" for p in profiles], [p["throughput"] for p in profiles])
-    row("energy", [f"{p['energy_joules']:.4g} J" for p in profiles], [p["energy_joules"] for p in profiles])
-    row("fullest tile", [size(p["tile_memory"]["max"]) for p in profiles])
-    row("fits", ["yes" if p["tile_memory"]["fits"] else "no" for p in profiles])
-    title = Text(f"{first['name']}, {first['samples']} sample(s) a run", style="bold")
+    for p in profiles:
+        faster = "" if p is first or not first["throughput"] else f"×{p['throughput'] / first['throughput']:.2f}"
+        memory = p["tile_memory"]
+        table.add_row(
+            _text(p["system"]),
+            f"{p['ipus']:,}",
+            seconds(p["seconds"]),
+            rate(p["throughput"]),
+            faster,
+            f"{p['energy_joules']:.3g} J",
+            size(memory["max"]),
+            "yes" if memory["fits"] else "no",
+        )
+    title = _text(f"{first['name']}, {many(first['samples'], 'sample')} a run; × is to {first['system']}", "bold")
     return Group(title, table)

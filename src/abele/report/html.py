@@ -28,10 +28,8 @@ def html_report(profiles: Sequence[Mapping[str, Any]]) -> str:
                 remedy="Make the profile again with this Abele, or draw it with the one that made it.",
             )
     room = resources.files("abele.report")
-    page, style, script = (
-        (room / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
-    )
-    data = json.dumps([pack(thin(p)) for p in profiles], separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    page, style, script = ((room / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js"))
+    data = json.dumps([pack(thin(p)) for p in profiles], separators=(",", ":"), allow_nan=False)
     # Names come from the user's model: "</script>" or "<!--" among them would end the element early.
     data = data.replace("<", "\\u003c")
     parts = {"/*style*/": style, "/*script*/": script.replace("/*schema*/", str(SCHEMA)), "/*data*/": data}

@@ -26,14 +26,15 @@ function unpack(v) {
 // Numbers and places as text.
 const plain = (x) => (x === null || x === undefined ? "–" : Math.abs(x) < 100 && x % 1 ? x.toPrecision(3) : Math.round(x).toLocaleString("en"));
 const percent = (part, whole) => (whole ? (100 * part / whole).toFixed(1) + " %" : "–");
-const scaled = (x, units, least) => {
-  for (const [unit, f] of units) if (Math.abs(x) >= f * least) return (x / f).toLocaleString("en", { maximumFractionDigits: least > 1 ? 1 : 2 }) + " " + unit;
-  return plain(x) + " " + units.at(-1)[0];
+const scaled = (x, digits, least, units) => { // the first unit that x is at least so many of
+  const [unit, f] = units.find(([, f]) => Math.abs(x) >= f * least) || units.at(-1);
+  const fixed = f === 1 && unit !== "s" ? 0 : digits;
+  return (x / f).toLocaleString("en", { minimumFractionDigits: fixed, maximumFractionDigits: fixed }) + " " + unit;
 };
-// From four of a unit on, so that a tile's bytes and its limit are in the same one.
-const bytes = (x) => scaled(x, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]], 4);
-const time = (x) => scaled(x, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]], 1);
-const flop = (x) => scaled(x, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["FLOP", 1]], 1);
+// Bytes from four of a unit on, so that a tile's bytes and its limit are in the same one.
+const bytes = (x) => scaled(x, 1, 4, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
+const time = (x) => scaled(x, 2, 1, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
+const flop = (x) => scaled(x, 2, 1, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["FLOP", 1]]);
 const many = (n, word) => plain(n) + " " + word + (n === 1 ? "" : "s");
 const where = (o) => [o.file ? o.file + ":" + o.line : "", o.module ? "in " + o.module : ""].filter(Boolean).join(" ");
 
@@ -81,7 +82,7 @@ const asTable = (build) => { // built when it is opened
 const numbers = (name, value, show) => ({ name, value, show: show || plain });
 const words = (name, value) => ({ name, value, words: true });
 
-// A canvas. `read(x, width)` says what is there: to the mouse in a box beside it, to the keyboard also by voice.
+// A canvas. `read(x, width, y)` says what is there: to the mouse in a box beside it, to the keyboard also by voice.
 function canvas(height, label, draw, read, keys) {
   const node = make("canvas", { role: "img", "aria-label": label, tabindex: read ? 0 : null });
   let probe = null;
@@ -96,13 +97,13 @@ function canvas(height, label, draw, read, keys) {
   };
   new ResizeObserver(node.repaint).observe(node);
   if (!read) return node;
-  const tell = (x, left, top) => {
-    const text = read(x, node.clientWidth);
+  const tell = (x, y, left, top) => {
+    const text = read(x, node.clientWidth, y);
     tip.hidden = !text; tip.textContent = text || "";
     tip.style.left = Math.max(4, Math.min(left + 12, innerWidth - tip.offsetWidth - 8)) + "px"; tip.style.top = top + 14 + "px";
     return text;
   };
-  node.addEventListener("pointermove", (e) => tell(e.offsetX, e.clientX, e.clientY));
+  node.addEventListener("pointermove", (e) => tell(e.offsetX, e.offsetY, e.clientX, e.clientY));
   node.addEventListener("pointerleave", () => { tip.hidden = true; });
   node.addEventListener("blur", () => { tip.hidden = true; probe = null; node.repaint(); });
   node.addEventListener("keydown", (e) => {
@@ -112,7 +113,7 @@ function canvas(height, label, draw, read, keys) {
     probe = Math.max(0, Math.min(w - 1, (probe === null ? w / 2 : probe) + (step || 0)));
     node.repaint();
     const box = node.getBoundingClientRect();
-    element("said").textContent = tell(probe, box.left + probe, box.top + 30);
+    element("said").textContent = tell(probe, -1, box.left + probe, box.top + 30);
   });
   return node;
 }
@@ -170,7 +171,8 @@ const pages = {
   },
   Memory(p) {
     const m = p.tile_memory, ipu = state.ipu !== null && m.totals[state.ipu] ? state.ipu : m.fullest_ipu;
-    const tiles = m.totals[ipu], top = Math.max(m.limit, ...tiles) * 1.08, names = Object.keys(m.always);
+    const tiles = m.totals[ipu], most = Math.max(...tiles), names = Object.keys(m.always);
+    let top = Math.max(m.limit, most) * 1.08;
     const at = (t) => { const by = names.map((k) => m.always[k][ipu][t]); return [...by, tiles[t] - by.reduce((a, b) => a + b, 0)]; };
     const kinds = [...names.map((k) => [k, k]), ["for a while: values, temporaries, exchange buffers", "passing"]];
     const chart = canvas(260, "Bytes of every tile of IPU " + ipu + " at its own peak, by kind, against the limit of " + bytes(m.limit), (g, w, h) => {
@@ -188,8 +190,9 @@ const pages = {
     const each = m.totals.map((row, i) => ({ ipu: i, max: Math.max(...row), mean: row.reduce((a, b) => a + b, 0) / row.length, over: row.filter((v) => v > m.limit).length }));
     const choice = make("select", { "aria-label": "IPU", onchange: (e) => go({ ipu: e.target.value }) }, ...each.map((e) => make("option", { value: e.ipu }, "IPU " + e.ipu)));
     choice.value = ipu;
+    const closer = make("button", { onclick: () => { top = top > most * 1.1 ? most * 1.08 : Math.max(m.limit, most) * 1.08; chart.repaint(); } }, "Scale to the fullest tile, or to the limit");
     return [
-      heading("Tiles of IPU " + ipu + ", each at its own peak"), each.length > 1 ? choice : null, chart, legend(kinds.filter((_, k) => tiles.some((_, t) => at(t)[k]))),
+      heading("Tiles of IPU " + ipu + ", each at its own peak"), each.length > 1 ? choice : null, chart, most < m.limit ? closer : null, legend(kinds.filter((_, k) => tiles.some((_, t) => at(t)[k]))),
       asTable(() => table([numbers("tile", (t) => t, String), numbers("total", (t) => tiles[t], bytes), ...kinds.map((kind, k) => numbers(kind[0].split(":")[0], (t) => at(t)[k], bytes))], tiles.map((_, t) => t), 1, "Tiles")),
       ...(each.length > 1 ? [heading("Each IPU"), table([numbers("IPU", (e) => e.ipu, String), numbers("fullest tile", (e) => e.max, bytes),
         numbers("mean", (e) => e.mean, bytes), numbers("tiles over the limit", (e) => e.over)], each, undefined, "IPUs")] : []),
@@ -218,15 +221,23 @@ const pages = {
       g.fillStyle = colour("ink"); g.beginPath(); g.moveTo(x, y); g.lineTo(x - 5, y - 9); g.lineTo(x + 5, y - 9); g.fill();
       tag(g, text, x + 8 + g.measureText(text).width > w ? x - 12 - g.measureText(text).width : x + 8, Math.max(0, y - 13), "ink");
     }, (x, w) => { const i = moment(x, w); return title(i) + "\nfullest tile " + bytes(high[i]) + ", mean " + bytes(m.curve.mean[i]); });
-    const rows = m.by_tensor.filter((t) => t.first > 0 || t.last < n - 1).slice(0, 30), name = (t) => (t.source || t.operation || t.tensor) + " " + t.type;
+    const groups = new Map(); // tensors alike, with the same life, share a row
+    for (const t of m.by_tensor) {
+      const text = (t.source || t.operation || t.tensor) + " " + t.type, key = [text, t.first, t.last, t.bytes].join();
+      if (t.first > 0 || t.last < n - 1) groups.set(key, { ...t, text, alike: (groups.has(key) ? groups.get(key).alike : 0) + 1 });
+    }
+    const rows = [...groups.values()].slice(0, 30);
     const lives = canvas(24 * rows.length + 2, "When the largest tensors of the peak are live: a row for each", (g, w) => {
-      rows.forEach((t, i) => {
-        const x = w * t.first / n;
-        g.fillStyle = colour("mean"); g.fillRect(x, 24 * i + 13, Math.max(2, w * (t.last + 1 - t.first) / n), 8);
-        const text = name(t) + ", " + bytes(t.bytes); tag(g, text, Math.max(2, Math.min(x, w - g.measureText(text).width - 4)), 24 * i, "ink");
-      });
       g.fillStyle = colour("ink"); g.fillRect(w * (m.peak_step + 0.5) / n, 0, 1, 24 * rows.length);
-    }, (x, w) => title(moment(x, w)));
+      rows.forEach((t, i) => {
+        const x = w * t.first / n, text = (t.alike > 1 ? t.alike + " × " : "") + t.text + ", " + bytes(t.bytes);
+        g.fillStyle = colour("mean"); g.fillRect(x, 24 * i + 13, Math.max(2, w * (t.last + 1 - t.first) / n), 8);
+        tag(g, text, Math.max(2, Math.min(x, w - g.measureText(text).width - 4)), 24 * i, "ink");
+      });
+    }, (x, w, y) => {
+      const t = rows[Math.floor(y / 24)];
+      return (t ? t.text + ", " + where(t) + "\nlive from moment " + t.first + " to " + t.last + "\n" : "") + title(moment(x, w));
+    });
     return [heading("Memory over the program, on IPU " + m.fullest_ipu), chart, legend([["fullest tile", "compute"], ["mean over tiles", "mean"]]),
       note("From left to right the program's moments, each as wide as any other: a step is one; the body of a loop is there once."),
       asTable(() => table([numbers("moment", (i) => i, String), words("step", (i) => (at(i) ? at(i).name : "")), numbers("fullest tile", (i) => high[i], bytes),
@@ -254,7 +265,7 @@ const pages = {
       heading("Steps"), find, holder, note("Balance: the mean time of the tiles' vertices as a share of the slowest tile's.")];
   },
   Timeline(p) {
-    const t = p.timeline, n = t.row.length, lanes = p.ipus_per_replica, tall = Math.max(8, Math.min(36, 600 / lanes)), lane = tall + 8, under = 36;
+    const t = p.timeline, n = t.row.length, lanes = p.ipus_per_replica, tall = Math.max(8, Math.min(36, 600 / lanes)), lane = tall + (lanes > 1 ? 16 : 6), under = lanes > 1 ? 46 : 36;
     const end = t.start.map((x, i) => x + LENGTHS.reduce((sum, k) => sum + t[k][i], 0));
     let from = 0, to = p.cycles;
     const last = (c) => { let a = 0, b = n; while (b - a > 1) { const mid = (a + b) >> 1; if (t.start[mid] <= c) a = mid; else b = mid; } return a; }; // that starts by c
@@ -283,7 +294,8 @@ const pages = {
           x += run;
         }
       });
-      g.strokeStyle = colour("soft"); g.lineWidth = 1;
+      g.strokeStyle = g.fillStyle = colour("soft"); g.lineWidth = 1;
+      if (lanes > 1) for (let l = 0; l < lanes; l++) g.fillText("IPU " + l, 2, under + lane * l - 3);
       let free = 0; // labels that would lie on each other are left out
       for (const f of t.folds) {
         const done = Math.max(end[f.exit - 1], f.start), a = Math.max(0, px(done)), b = Math.min(w, px(f.start + f.length));
@@ -297,7 +309,7 @@ const pages = {
       }
       const raw = (to - from) / Math.max(2, w / 110), ten = 10 ** Math.floor(Math.log10(raw)), step = ten * [1, 2, 5, 10].find((f) => f * ten >= raw);
       g.fillStyle = colour("soft");
-      for (let c = Math.ceil(from / step) * step; c <= to; c += step) { g.fillRect(px(c), 0, 1, 12); g.fillText(plain(c), px(c) + 3, 11); }
+      for (let c = Math.ceil(from / step) * step; px(c) + g.measureText(plain(c)).width < w; c += step) { g.fillRect(px(c), 0, 1, 12); g.fillText(plain(c), px(c) + 3, 11); }
     }, (x, w) => {
       const c = from + x * (to - from) / w, i = last(c), s = t.row[i] >= 0 ? p.steps[t.row[i]] : null, at = "cycle " + plain(c) + ", " + time(c / p.clock_hz);
       if (!s || c >= end[i]) return at;
@@ -323,7 +335,7 @@ const pages = {
 };
 
 const say = (text) => main.replaceChildren(make("p", { class: "why", role: "alert" }, text));
-const address = (s) => "#" + [s.program, s.page, ...(s.ipu === null ? [] : [s.ipu])].join("/");
+const address = ({ program, page, ipu }) => "#" + [program, page, ...(ipu === null ? [] : [ipu])].join("/");
 const go = (change) => { location.hash = address({ ...state, ...change }); };
 function show() {
   const p = profiles[state.program];

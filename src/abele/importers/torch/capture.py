@@ -21,7 +21,7 @@ from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.functions import Functions
 from abele.importers.torch.origin import Origins, Placement
 from abele.importers.torch.tracer import Tracer
-from abele.ir import Graph, Port, Value
+from abele.ir import Graph, Operation, Port, Value
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,12 @@ class Capture:
     """A captured program.
 
     Attributes:
-        graph: its forward. Inputs: ``data`` by argument (``input_ids``, ``args.0``, ``batch.labels``); ``state`` by the
-            name of the parameter or buffer, ``constant.N`` for tensors of known values, ``seed`` (``u32[2]``)
-            where numbers are drawn. Outputs: ``anchor`` by path (``0``, ``hidden.1``; empty for a lone tensor);
-            ``loss`` (``loss.N``) for each known loss, in a training capture; ``state`` for each parameter or
-            buffer that is updated in place; ``state`` outputs never name an input that was only read.
+        graph: its forward.
+            Inputs: ``data`` by argument (``input_ids``, ``args.0``, ``batch.labels``); ``state`` by the name of the
+            parameter or buffer, ``constant.N`` for tensors of known values, ``seed`` (``u32[2]``) for random numbers.
+            Outputs: ``anchor`` by path (``0``, ``hidden.1``; empty for a lone tensor); ``loss`` (``loss.N``) for each
+            loss of a training capture that no other is computed from; ``state`` for each parameter or buffer that is
+            updated in place.
         inputs, outputs: the tensors as the program has them, in the order of the ``data`` and ``anchor`` ports.
         input_structure, output_structure: how they nest in arguments ``(args, kwargs)`` and in the result.
         parameters, buffers: those that the graph uses, by name, as they are in the module.
@@ -53,7 +54,7 @@ class Capture:
             output ``updated.N`` after those of the result.
         random: whether the graph draws random numbers.
         reassigned: buffers and parameters that the forward bound to another tensor or deleted (the module has
-            been put back as it was).
+            been put back as it was); those that it deleted are in ``removed`` too.
     """
 
     graph: Graph
@@ -69,23 +70,11 @@ class Capture:
     updated_inputs: dict[int, str] = field(default_factory=dict)
     random: bool = False
     reassigned: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
 
     def independent_losses(self) -> list[int]:
         """Numbers of the losses that no later loss is computed from."""
-        depends: dict[Value, set[int]] = {}
-        at = {}
-        for n, v in enumerate(self.losses):
-            at.setdefault(v, n)
-        absorbed: set[int] = set()
-        for op in self.graph.operations:
-            below: set[int] = set().union(*(depends.get(v, set()) for v in op.operands))
-            for v in op.results:
-                if v in at:
-                    absorbed |= below
-                    depends[v] = {at[v]}
-                elif below:
-                    depends[v] = below
-        return [n for v, n in at.items() if n not in absorbed]
+        return independent(self.graph.operations, self.losses)
 
     def state(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Initial values of the state inputs, in the machine's types."""
@@ -146,8 +135,11 @@ def capture(
         Unsupported: it uses an operation that has no rule.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
+    program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
     module = program if isinstance(program, torch.nn.Module) else getattr(program, "__self__", None)
     module = module if isinstance(module, torch.nn.Module) else None
+    if any(isinstance(m, torch.jit.ScriptModule) for m in (module.modules() if module is not None else ())):
+        raise Unsupported("A scripted module is given", remedy="Give the module from which it was scripted or traced.")
     if training is None:
         training = module.training if module is not None else False
     origins = Origins(module, placement)
@@ -167,8 +159,9 @@ def capture(
     for name, tensor in states.items():
         tracer.state(tensor, name)
     new_args, new_kwargs = tree.unflatten(input_structure, twins)
-    with _unchanged(module) as reassigned, origins, _traced(), tracer, Functions(tracer):
+    with _unchanged(module) as (reassigned, removed), origins, _traced(), tracer, Functions(tracer):
         result = program(*new_args, **new_kwargs)
+        origins.settle()
         outputs, output_structure = tree.flatten(result)
         with tracer.located():
             anchors = [tracer.read(t) for t in outputs]
@@ -180,8 +173,9 @@ def capture(
             anchors.append(tracer.places.read(one))
             ports.append(Port("anchor", updated[index]))
     if training:
-        anchors += tracer.losses
-        ports += [Port("loss", f"loss.{n}") for n in range(len(tracer.losses))]
+        for n in independent(tracer.e.b.operations, tracer.losses):
+            anchors.append(tracer.losses[n])
+            ports.append(Port("loss", f"loss.{n}"))
     for name, tensor in states.items():
         if tracer.places.root_of(tensor).version:
             if name not in {p.name for p, _ in tracer.inputs if p.kind == "state"}:
@@ -208,7 +202,26 @@ def capture(
         updated,
         "seed" in used,
         reassigned,
+        removed,
     )
+
+
+def independent(operations: Sequence[Operation], losses: Sequence[Value]) -> list[int]:
+    """Numbers of the losses that no later loss is computed from."""
+    number: dict[Value, int] = {}
+    for n, loss in enumerate(losses):
+        number.setdefault(loss, n)
+    below: dict[Value, set[int]] = {}
+    absorbed: set[int] = set()
+    for op in operations:
+        reached: set[int] = set().union(*(below.get(v, set()) for v in op.operands))
+        for value in op.results:
+            if value in number:
+                absorbed |= reached
+                below[value] = {number[value]}
+            elif reached:
+                below[value] = reached
+    return [n for n in number.values() if n not in absorbed]
 
 
 def _states(module: torch.nn.Module | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
@@ -265,15 +278,19 @@ def _same_structure(a: tree.Structure, b: tree.Structure) -> bool:
 
 
 @contextlib.contextmanager
-def _unchanged(module: torch.nn.Module | None) -> Iterator[list[str]]:
-    """Put attributes of the module and its submodules back; the list names the states that had been exchanged."""
+def _unchanged(module: torch.nn.Module | None) -> Iterator[tuple[list[str], list[str]]]:
+    """Put attributes of the module and its submodules back.
+
+    The lists name the states that had been exchanged or deleted, and those of them that had been deleted.
+    """
     reassigned: list[str] = []
+    removed: list[str] = []
     before = []
     for name, one in module.named_modules() if module is not None else ():
         tables = {k: dict(one.__dict__[k]) for k in ("_parameters", "_buffers", "_modules")}
         before.append((name, one, dict(one.__dict__), tables))
     try:
-        yield reassigned
+        yield reassigned, removed
     finally:
         for name, one, attributes, tables in before:
             for kind in ("_parameters", "_buffers"):
@@ -281,6 +298,8 @@ def _unchanged(module: torch.nn.Module | None) -> Iterator[list[str]]:
                 for key, tensor in tables[kind].items():
                     if now.get(key) is not tensor:
                         reassigned.append(f"{name}.{key}" if name else key)
+                        if key not in now:
+                            removed.append(reassigned[-1])
             one.__dict__.clear()
             one.__dict__.update(attributes)
             for kind, table in tables.items():

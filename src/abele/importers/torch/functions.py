@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from abele.errors import Unsupported
 from abele.importers.torch import dependent
 from abele.importers.torch.calls import tensors_in, twin
 from abele.importers.torch.table import FUNCTIONS, function
@@ -30,6 +31,12 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_autocast_enabled("cpu"):
+            raise Unsupported(
+                "torch.autocast is active in a captured model",
+                where=self.tracer.where(),
+                remedy="Cast the module or some of its layers with half(), and the tensors between them.",
+            )
         rule = FUNCTIONS.get(func)
         if rule is not None:
             tensors = tensors_in(args, kwargs)
@@ -98,3 +105,10 @@ def _as_tensor(item: Any) -> Any:
     if isinstance(item, list | np.ndarray) and not any(isinstance(i, torch.Tensor | slice) for i in item):
         return torch.tensor(item) if len(item) else torch.empty(0, dtype=torch.int64)
     return item
+
+
+@function(_TENSOR.new_tensor)
+def _new_tensor(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Numbers given in Python, in the type of the tensor."""
+    like, data, *_ = (*args, kwargs.get("data"))
+    return torch.tensor(data, dtype=kwargs.get("dtype") or like.dtype)

@@ -46,6 +46,7 @@ class Origins:
         self._files: dict[str, str | None] = {}
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
+        self._last = (0, 0)
 
     def __enter__(self) -> Origins:
         hooks = torch.nn.modules.module
@@ -77,8 +78,13 @@ class Origins:
                 file, line = name, frame.f_lineno
                 break
             frame = frame.f_back
-        stage, ipu = self.placement() if self.placement else (0, 0)
+        stage, ipu = self._last = self.placement() if self.placement else (0, 0)
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
+
+    def settle(self) -> None:
+        """The program has returned: what is still to be captured is placed with its last operation."""
+        last = self._last
+        self.placement = lambda: last
 
     def who_stops_gradients(self) -> str:
         """Why gradients are off now.

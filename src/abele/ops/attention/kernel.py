@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from abele.codegen import Expr, Operand, Output, norms
+from abele.codegen import Expr, Kernel, Operand, Output, norms, reduce_kernels
 from abele.codegen.gemm import gemm_kernel, pack_kernel, packed_floats
 from abele.ops.elementwise.kernel import over
 from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for, row_major
@@ -25,8 +25,6 @@ def _attention(request: Request) -> HostPlan | None:
     exprs.append(Expr("mul", (0, first), "f32"))
     for i in range(len(operands)):
         exprs.append(Expr("add", (first + len(exprs) - 1, 1 + i), "f32"))
-    if request.attributes["causal"]:
-        return None
     node = first + len(exprs) - 1
     count = math.prod(batch)
     pack_k = pack_kernel(size, keys, (*k.strides[:-2], k.strides[-1], k.strides[-2]), batch)
@@ -40,7 +38,7 @@ def _attention(request: Request) -> HostPlan | None:
         operands=operands,
         exprs=exprs,
     )
-    soft = norms.softmax((count * queries, keys))
+    soft = _softmax(count, queries, keys, bool(request.attributes["causal"]))
     pack_v = pack_kernel(keys, width, v.strides, batch)
     product = gemm_kernel(queries, width, keys, row_major(scores), [Output(0, y.dtype, y.strides)], batch=batch)
     panels, made = Ref("scratch", 0), Ref("scratch", 1)
@@ -56,3 +54,16 @@ def _attention(request: Request) -> HostPlan | None:
     if any(kernel.workspace for kernel in soft):
         return None
     return HostPlan(tuple(launches), (4 * space * count, 4 * count * queries * keys))
+
+
+def _softmax(count: int, queries: int, keys: int, causal: bool) -> tuple[Kernel, ...]:
+    """Softmax over the keys in place; causal scores count only where the query is not before the key."""
+    shape = (count, queries, keys)
+    if not causal:
+        return norms.softmax((count * queries, keys))
+    r = norms.Recipe([Operand("f32", row_major(shape))])
+    row, column = (r("index", dtype="i32", dim=d) for d in (1, 2))
+    x = r("select", r("ge", row, column, dtype="bool"), 0, r.const(-math.inf))
+    power = r("exp", r("sub", x, r("reduce_max", x)))
+    y = r("div", power, r("reduce_sum", power))
+    return reduce_kernels(shape, (2,), r.operands, r.exprs, [Output(y, "f32", row_major(shape))])

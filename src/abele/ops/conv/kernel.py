@@ -55,8 +55,8 @@ class _Layer:
         return target, launches
 
 
-def _usable(specs: Sequence[Spec], a: Any) -> bool:
-    return all(s.plain and s.type.size and s.type.dtype.is_float for s in specs) and a.get("partials", "f32") == "f32"
+def _usable(specs: Sequence[Spec]) -> bool:
+    return all(s.plain and s.type.size and s.type.dtype.is_float for s in specs)
 
 
 def convolution(
@@ -65,7 +65,7 @@ def convolution(
     """A convolution with an epilogue over its result ``[N, O, *Y]``; ``node`` of the expressions is stored."""
     x, w = request.operands[:2]
     (y,) = request.results
-    if not _usable((x, w), a) or not y.plain or not y.type.size:
+    if not _usable((x, w)) or not y.plain or not y.type.size:
         return None
     layer = _Layer(x.shape, w.shape, y.shape, a)
     operands = []
@@ -121,7 +121,7 @@ def fused_conv(request: Request) -> HostPlan | None:
 @kernel_for("conv_input_grad")
 def _conv_input_grad(request: Request) -> HostPlan | None:
     (dy, w), (dx,) = request.operands, request.results
-    if not _usable((dy, w, dx), request.attributes):
+    if not _usable((dy, w, dx)):
         return None
     layer = _Layer(dx.shape, w.shape, dy.shape, request.attributes)
     windows, half = layer.windows, dx.dtype == "f16"
@@ -153,7 +153,7 @@ def _to_half(result: Spec) -> Launch:
 @kernel_for("conv_weight_grad")
 def _conv_weight_grad(request: Request) -> HostPlan | None:
     (dy, x), (dw,) = request.operands, request.results
-    if not _usable((dy, x, dw), request.attributes):
+    if not _usable((dy, x, dw)):
         return None
     layer = _Layer(x.shape, dw.shape, dy.shape, request.attributes)
     columns, launches = layer.columns(Ref("in", 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from abele.codegen import Operand, Output, map_kernel
 from abele.codegen.indexing import copy_kernel, gather_kernel, put_kernel, scatter_kernel, take_kernel
 from abele.ops.elementwise.kernel import host_name
 from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for
@@ -21,10 +22,23 @@ def _gather(request: Request) -> HostPlan | None:
     return HostPlan((Launch(kernel, (Ref("in", 0), Ref("in", 1), Ref("out", 0))),))
 
 
+def _rounded(request: Request) -> tuple[Launch, ...]:
+    """Half is summed in float32 and rounded once, in place."""
+    (y,) = request.results
+    if y.dtype != "f16":
+        return ()
+    kernel = map_kernel((y.type.size,), [Operand("f32", (1,))], [], [Output(0, "f16", (1,))])
+    return (Launch(kernel, (Ref("out", 0), Ref("out", 0))),)
+
+
 @kernel_for("scatter_add")
 def _scatter_add(request: Request) -> HostPlan | None:
     base, indices, _ = request.operands
-    if base.dtype != "f32" or indices.dtype != "i32" or not all(s.plain for s in (*request.operands, *request.results)):
+    if (
+        not base.type.dtype.is_float
+        or indices.dtype != "i32"
+        or not all(s.plain for s in (*request.operands, *request.results))
+    ):
         return None
     axis, shape = int(request.attributes["axis"]), base.shape  # type: ignore[arg-type]
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -34,6 +48,7 @@ def _scatter_add(request: Request) -> HostPlan | None:
         (
             Launch(start, (Ref("in", 0), Ref("out", 0))),
             Launch(kernel, (Ref("in", 2), Ref("in", 1), Ref("out", 0))),
+            *_rounded(request),
         )
     )
 
@@ -61,14 +76,16 @@ def _scatter_elements(request: Request) -> HostPlan | None:
     plain = all(s.plain for s in (*request.operands, *request.results))
     if how not in ("none", "add") or indices.dtype != "i32" or not same or not plain:
         return None
-    if dtype is None or updates.shape != indices.shape or (how == "add" and dtype != "f32"):
+    if dtype is None or updates.shape != indices.shape or (how == "add" and not base.type.dtype.is_float):
         return None
     outer, inner = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
     start = copy_kernel(base.shape, dtype, base.strides, base.strides)
-    kernel = put_kernel(outer, base.shape[axis], inner, indices.shape[axis], dtype, "i32", add=how == "add")
+    host = "f32" if dtype == "f16" else dtype
+    kernel = put_kernel(outer, base.shape[axis], inner, indices.shape[axis], host, "i32", add=how == "add")
     return HostPlan(
         (
             Launch(start, (Ref("in", 0), Ref("out", 0))),
             Launch(kernel, (Ref("in", 2), Ref("in", 1), Ref("out", 0))),
+            *_rounded(request),
         )
     )

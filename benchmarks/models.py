@@ -1,0 +1,190 @@
+"""The models of the zoo at full size against torch: logits, and three training steps.
+
+Random weights and data, from fixed seeds; nothing is dropped at random, so that both sides compute the same. Each model
+and mode runs in a process of its own, for its memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.base import Benchmark, Row, Settings, apart, peak_bytes
+
+BATCH = 1
+STEPS = 3
+RATE, MOMENTUM = 0.01, 0.9
+LOGITS, LOSSES, WEIGHTS = 1e-4, 1e-4, 1e-3
+"""Largest differences allowed: of logits and of each weight relative to the tensor's largest value, of losses relative.
+Both sides sum in float in another order; what a step differs by grows in the next ones."""
+
+INFERENCE = f"Zoo models at full size, batch {BATCH}: logits against torch"
+TRAINING = f"Zoo models at full size, batch {BATCH}: {STEPS} steps of SGD with momentum against torch"
+
+
+def benchmarks() -> list[Benchmark]:
+    """Inference and training of each model."""
+    from abele.zoo import ZOO
+
+    found = []
+    for name in ZOO:
+        quick = name in ("mlp", "mnist-cnn")
+        found.append(Benchmark(INFERENCE, f"{name}-inference", _run(infer, name), quick))
+        found.append(Benchmark(TRAINING, f"{name}-training", _run(train, name), quick))
+    return found
+
+
+def _run(function: Callable[[str], Row], name: str) -> Callable[[Settings], Sequence[Row]]:
+    def run(_: Settings) -> Sequence[Row]:
+        prepare()
+        return [apart(function, name)]
+
+    return run
+
+
+@lru_cache(maxsize=1)
+def prepare() -> None:
+    """Import what all need; no arithmetic, whose threads would not survive a fork."""
+    import importlib
+
+    for module in ("abele.cli.models", "abele.compile", "abele.engine.engine", "abele.zoo", "transformers"):
+        importlib.import_module(module)
+
+
+def infer(name: str) -> Row:
+    """One forward pass on the engine and in torch."""
+    import torch
+
+    from abele.zoo import ZOO
+
+    module = module_of(name, training=False)
+    inputs = ZOO[name].inputs(BATCH, seed=5)
+    engine, streams = _program(module, inputs, train=False)
+    ours, our_seconds = _timed(lambda: next(iter(engine.run(streams).values()))[0, 0])
+    with torch.inference_mode():
+        theirs, torch_seconds = _timed(lambda: module(**inputs))
+    logits = difference(ours, theirs.numpy())
+    return {
+        "model": name,
+        "logits": logits,
+        "limit": LOGITS,
+        "holds": logits <= LOGITS,
+        "abele, CPU s": our_seconds,
+        "torch, CPU s": torch_seconds,
+        "peak GiB, both": peak_bytes() / 2**30,
+    }
+
+
+def train(name: str) -> Row:
+    """Three steps on the engine and in torch, each on other data."""
+    import torch
+
+    from abele.zoo import ZOO
+
+    module = module_of(name, training=True)
+    data = [ZOO[name].inputs(BATCH, training=True, seed=5 + i) for i in range(STEPS)]
+    engine, _ = _program(module, data[0], train=True)
+    engine.write("learning_rate.0", np.float32(RATE))
+    ours, our_seconds = [], []
+    for inputs in data:
+        results, seconds = _timed(lambda inputs=inputs: engine.run(_streams(engine, inputs)))
+        ours.append(float(results["loss"][0, 0]))
+        our_seconds.append(seconds)
+    weights = {n: engine.read(n) for n, p in module.named_parameters() if p.requires_grad and n in engine.states}
+    missing = [n for n, p in module.named_parameters() if p.requires_grad and n not in engine.states]
+    engine.close()
+    del engine
+    optimiser = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
+    theirs, torch_seconds = [], []
+
+    def step(inputs: dict[str, torch.Tensor]) -> float:
+        optimiser.zero_grad()
+        loss = module(**inputs)[1]
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    for inputs in data:
+        loss, seconds = _timed(lambda inputs=inputs: step(inputs))
+        theirs.append(loss)
+        torch_seconds.append(seconds)
+    parameters = dict(module.named_parameters())
+    apart_by = {n: difference(w, parameters[n].detach().numpy()) for n, w in weights.items()}
+    worst = max(apart_by, key=lambda n: apart_by[n])
+    losses = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
+    return {
+        "model": name,
+        "losses": " ".join(f"{x:.4f}" for x in ours),
+        "loss difference": losses,
+        "loss limit": LOSSES,
+        "weight difference": apart_by[worst],
+        "weight limit": WEIGHTS,
+        "holds": losses <= LOSSES and apart_by[worst] <= WEIGHTS,
+        "worst weight": worst,
+        "weights": len(weights),
+        "weights not in the program": ", ".join(missing),
+        "abele, CPU s a step": float(np.median(our_seconds)),
+        "torch, CPU s a step": float(np.median(torch_seconds)),
+        "peak GiB, both": peak_bytes() / 2**30,
+    }
+
+
+def module_of(name: str, *, training: bool) -> Any:
+    """The model with random weights. Those that start as ones or zeros are moved, so that a forgotten one shows."""
+    import torch
+
+    from abele.zoo import ZOO
+
+    module = ZOO[name].build(training=training)
+    for part in module.modules():
+        for attribute, value in vars(part).items():
+            if "drop" in attribute and isinstance(value, float):
+                setattr(part, attribute, 0.0)
+        if type(part).__name__ in ("Dropout", "StochasticDepth"):
+            part.p = 0.0
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point() and tensor.numel() and bool((tensor == tensor.flatten()[0]).all()):
+                tensor += 0.1 * torch.rand(tensor.shape, generator=generator)
+    return module
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest difference relative to the largest of ``theirs``; infinite where ours is not finite."""
+    if ours.shape != theirs.shape:
+        raise ValueError(f"shapes differ: {ours.shape} and {theirs.shape}")
+    if not np.isfinite(ours).all():
+        return float("inf")
+    return float(np.abs(ours - theirs).max(initial=0.0) / (np.abs(theirs).max(initial=0.0) or 1.0))
+
+
+def _program(module: Any, inputs: Mapping[str, Any], *, train: bool) -> tuple[Any, dict[str, np.ndarray]]:
+    """The engine with the module's weights, and the streams for these inputs."""
+    from abele.cli.models import Loaded, compile_options, one_loss
+    from abele.compile import compile_graph
+    from abele.engine.engine import Engine
+    from abele.importers.torch import capture
+
+    captured = capture(module, (), dict(inputs), training=train)
+    graph = one_loss(captured.graph, captured) if train else captured.graph
+    names = tuple(n for n, p in captured.parameters.items() if p.requires_grad)
+    loaded = Loaded("model", graph, BATCH, train, parameters=names)
+    engine = Engine(compile_graph(graph, compile_options(loaded, system="bow-2000")).schedule)
+    for name, value in captured.state().items():
+        engine.write(name, value)
+    return engine, _streams(engine, inputs)
+
+
+def _streams(engine: Any, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: inputs[name.split(".")[-1]].numpy()[None, None] for name in engine.inputs}
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.process_time()
+    result = call()
+    return result, time.process_time() - start

@@ -1,0 +1,101 @@
+"""Compiled programs in files: what ``save`` and ``compileAndExport`` write and ``load`` reads.
+
+A file holds the arguments that the model was compiled for (their shapes and types alone), the schedule under its key,
+and when asked the model, its options and its optimizer. Reading captures the model again and finds the schedule by the
+key; another model, option or machine makes another key, and is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from abele.compile.cache import Cache
+from abele.importers.torch import structure as tree
+from abele.schedule.text import print_schedule
+
+from ._errors import Error
+from ._program import Program
+from .options import Options
+
+_FORMAT = "abele-poptorch-1"
+_NAME = "model.poptorch"
+
+
+@dataclasses.dataclass
+class Contents:
+    """What a file holds."""
+
+    model: torch.nn.Module | None
+    options: Options
+    training: bool
+    optimizer: torch.optim.Optimizer | None
+    rng_state: list[int] | None
+    args: tuple
+    kwargs: dict[str, Any]
+    key: str
+    schedule: str
+
+    @contextlib.contextmanager
+    def cached(self, options: Options) -> Iterator[Options]:
+        """Options for compiling with the file's schedule at hand."""
+        with tempfile.TemporaryDirectory() as folder:
+            Cache(folder).put(self.key, self.schedule)
+            own = options.clone()
+            own.enableExecutableCaching(folder)
+            own._freeze()
+            yield own
+
+
+def write(
+    filename: str,
+    *,
+    model: torch.nn.Module | None,
+    options: Options,
+    training: bool,
+    optimizer: torch.optim.Optimizer | None,
+    rng_state: list[int] | None,
+    program: Program,
+) -> None:
+    """Write a program to a file, or into a folder that exists."""
+    path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    expected = program.expected
+    examples = [torch.zeros(s, dtype=d) for s, d in zip(expected.shapes, expected.dtypes, strict=True)]
+    args, kwargs = tree.unflatten(expected.structure, examples)
+    executable = program.compiled.executable
+    contents = {
+        "format": _FORMAT,
+        "model": model,
+        "options": options.clone(),
+        "training": training,
+        "optimizer": optimizer,
+        "rng_state": rng_state,
+        "args": args,
+        "kwargs": kwargs,
+        "key": executable.key,
+        "schedule": print_schedule(executable.schedule),
+    }
+    torch.save(contents, path)
+
+
+def read(filename: str) -> Contents:
+    """Read a file. It is a pickle: read only files from those whom you trust.
+
+    Raises:
+        Error: when the file cannot be read or is none of these.
+    """
+    path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
+    try:
+        found = torch.load(path, weights_only=False)
+    except OSError as error:
+        raise Error(f"{path!r} cannot be read: {error.strerror or error}.") from error
+    if not isinstance(found, dict) or found.pop("format", None) != _FORMAT:
+        raise Error(f"{path!r} is not a file that PoplarExecutor.save or compileAndExport wrote.")
+    return Contents(**found)

@@ -1,0 +1,356 @@
+"""One compiled program: the model captured, compiled through Abele's session, and bound to an engine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from abele.compile import session
+from abele.compile.cache import Cache
+from abele.compile.passes.update import Optimiser
+from abele.compile.pipelines import CompileOptions
+from abele.compile.session import CompiledProgram
+from abele.engine.engine import Engine
+from abele.errors import AbeleError
+from abele.importers.torch import structure as tree
+from abele.importers.torch.capture import Capture, capture
+from abele.importers.torch.dtypes import machine_type, to_torch
+from abele.ir import Graph, Port
+
+from . import _optimizer_spec, _outputs, _placement
+from ._arguments import Batching, Expected
+from ._errors import Error
+from ._host_weights import plain_tensors
+from ._logging import logger
+from ._strategies import PipelinedExecution, ShardedExecution
+from .enums import OutputMode, ReductionType
+from .optim._spec import OptimizerSpec
+from .options import Options
+
+LOSS = "loss"
+#: Values of the lower layer's option ``autoRecomputation`` that ask for recomputation of layers.
+_RECOMPUTE_LAYERS = (1, 3, 4)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Let errors of Abele reach the user as :class:`poptorch.Error`, with the same text."""
+    try:
+        yield
+    except AbeleError as error:
+        raise Error(str(error), type="abele") from error
+
+
+@dataclasses.dataclass
+class Program:
+    """A program ready to run.
+
+    Attributes:
+        capture: the model as it was captured, for one micro-batch.
+        expected: the arguments of a call.
+        batching: how a call is cut.
+        runs: engine runs in one call.
+        compiled: what the session keeps.
+        engine: runs it; made when first needed.
+        plan: how weights are updated; None for inference.
+        seconds: wall seconds of capturing and compiling.
+    """
+
+    capture: Capture
+    expected: Expected
+    batching: Batching
+    runs: int
+    compiled: CompiledProgram
+    training: bool
+    plan: _optimizer_spec.Plan | None
+    seconds: float
+    native_cache: Path | None = None
+    _engine: Engine | None = None
+    _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, with state at zero when it is new."""
+        if self._engine is None:
+            self._engine = Engine(self.compiled.executable.schedule, cache=self.native_cache)
+        return self._engine
+
+    @property
+    def host_tensors(self) -> Mapping[str, torch.Tensor]:
+        """The model's tensors that the program uses, by name."""
+        return self.capture.parameters | self.capture.buffers
+
+    @property
+    def updated(self) -> list[str]:
+        """Names of the tensors that a run changes."""
+        changed = set(self.capture.graph.outputs_of("state"))
+        if self.plan is not None:
+            changed.update(name for group in self.plan.optimiser.groups for name in group)
+        return [name for name in self.host_tensors if name in changed]
+
+    def run(self, leaves: list[torch.Tensor], mode: OutputMode, period: int, synthetic: bool) -> dict[str, np.ndarray]:
+        """One call: all device iterations.
+
+        Args:
+            leaves: the tensors of the call.
+            mode, period: which outputs to keep.
+            synthetic: make up the inputs.
+
+        Returns:
+            the outputs by stream; those of inputs that are updated in place from every micro-batch.
+        """
+        engine = self.engine
+        streams = {
+            name: self.batching.stream(tensor, self.runs)
+            for name, tensor in zip(self.capture.graph.inputs_of("data"), leaves, strict=True)
+            if name in engine.inputs
+        }
+        if synthetic:
+            streams = {name: _made_up(array) for name, array in streams.items()}
+        collectors: dict[str, _outputs.Collector] = {}
+        for run in range(self.runs):
+            started = time.perf_counter()
+            results = engine.run({name: array[run] for name, array in streams.items()})
+            self.compiled.wall_seconds += time.perf_counter() - started
+            self.compiled.runs += 1
+            for name, array in results.items():
+                if name not in collectors:
+                    everything = name.startswith("updated.")
+                    collectors[name] = _outputs.Collector(OutputMode.All if everything else mode, period)
+                collectors[name].add(array)
+        return {name: c.result(engine.outputs[name][0].dtype.numpy) for name, c in collectors.items()}
+
+    def result(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """What the model returns, from the outputs by stream."""
+        names = stream_names([t.name for t in self.capture.outputs])
+        tensors = [to_torch(arrays[n], t.dtype) for n, t in zip(names, self.capture.outputs, strict=True)]
+        return tree.unflatten(self.capture.output_structure, tensors)
+
+    def write_back(self, arrays: Mapping[str, np.ndarray], leaves: list[torch.Tensor]) -> None:
+        """Give the caller's tensors the values that the model wrote into its inputs."""
+        batching = self.batching
+        for index, name in self.capture.updated_inputs.items():
+            target, array = leaves[index], arrays[name]
+            if batching.group_size > 1 and target.dim():
+                split = array.reshape(-1, batching.replicas, target.shape[0] // batching.count, *target.shape[1:])
+                array = split[:, batching.first_of_groups()]
+            with torch.no_grad():
+                target.copy_(to_torch(array.reshape(target.shape), target.dtype))
+
+    def names(self) -> list[str]:
+        """Names of the tensors inside the program, as users see them."""
+        found = [f"input/{t.name}" for t in self.capture.inputs]
+        found += list(self.host_tensors)
+        if self.plan is not None:
+            weights = [name for group in self.plan.optimiser.groups for name in group]
+            found += [LOSS, *(f"Gradient___{w}" for w in weights), *(f"UpdatedVar___{w}" for w in weights)]
+            found += ["scaledLearningRate0___default___FLOAT", "weightDecayScaleFactor0___default___FLOAT"]
+        found += stream_names([t.name for t in self.capture.outputs])
+        return found
+
+
+def stream_names(paths: list[str]) -> list[str]:
+    """Names of the output streams, from the paths of the tensors in the model's result."""
+    return [f"output.{path}" if path else "output" for path in paths]
+
+
+def _made_up(array: np.ndarray) -> np.ndarray:
+    """Data in the place of an input: normal numbers for floats, zeros for all else."""
+    if array.dtype.kind != "f":
+        return np.zeros_like(array)
+    return np.random.default_rng(0).standard_normal(array.shape, np.float32).astype(array.dtype)
+
+
+def build(
+    model: torch.nn.Module,
+    options: Options,
+    args: tuple,
+    kwargs: dict[str, Any],
+    *,
+    training: bool,
+    spec: OptimizerSpec | None,
+) -> Program:
+    """Capture and compile a model for calls like this one.
+
+    Args:
+        model: the user's module, with its own tensors.
+        options: of the wrapper.
+        args, kwargs: of the call, in canonical form.
+        training: whether to train it.
+        spec: the optimizer; None for inference, or where there is nothing to train.
+
+    Raises:
+        Error: see the messages.
+    """
+    started = time.perf_counter()
+    expected, batching = Expected.of(model, args, kwargs), Batching.of(options)
+    leaves, shape = tree.flatten((args, kwargs))
+    micro_args, micro_kwargs = tree.unflatten(
+        shape, [batching.micro(name, t) for name, t in zip(tree.paths(shape), leaves, strict=True)]
+    )
+    strategy = options._execution_strategy
+    pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution)
+    stages: list[int] = []
+
+    def placement() -> tuple[int, int]:
+        place = _placement.on_operation("an operation").placement
+        if not pipelined:
+            return 0, place.ipu
+        if place.stage not in stages:
+            stages.append(place.stage)
+        return stages.index(place.stage), place.ipu
+
+    with plain_tensors(model), _placement.capture(strategy, training=training), torch.set_grad_enabled(True):
+        captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training)
+    _refuse_exchanged_buffers(captured)
+    if batching.replicas > 1 and options.broadcast_buffers and set(captured.buffers) & _written(captured):
+        raise Error(
+            "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
+            "sync between replicas, you can disable buffer broadcasting using "
+            "poptorch.Options.broadcastBuffers(False)."
+        )
+    count = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
+    _check_pipeline(count, batching, training)
+    _check_ipus(captured.graph, options)
+    plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1) if training else None
+    graph = _with_ports(captured, training).replace(name=_identifier(type(model).__name__))
+    turns = batching.accumulation if training else batching.iterations if count > 1 else 1
+    current = session.current()
+    compile_options = CompileOptions(
+        current.system,
+        replicas=batching.replicas,
+        accumulation=turns,
+        stages=count,
+        optimiser=(plan.optimiser if plan else Optimiser("sgd", ())) if training else None,
+        loss_scaling=plan.loss_scaling if plan else "",
+        mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
+        accumulator=plan.accumulator if plan else "",
+        recompute="layers" if options._Popart.options.get("autoRecomputation") in _RECOMPUTE_LAYERS else "checkpoints",
+    )
+    cache = Cache(options.executable_cache_path) if options.executable_cache_path else None
+    first = captured.inputs[0].shape if captured.inputs else ()
+    compiled = current.compile(
+        f"{options.model_name or type(model).__name__} ({'training' if training else 'inference'})",
+        graph,
+        compile_options,
+        samples=(first[0] if first else 1) * turns * batching.replicas,
+        cache=cache,
+    )
+    kept = cache or current.cache
+    runs = batching.iterations * batching.accumulation // turns
+    seconds = time.perf_counter() - started
+    native = kept.directory / "native" if kept is not None else None
+    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, native)
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+
+
+def _written(captured: Capture) -> set[str]:
+    return set(captured.graph.outputs_of("state"))
+
+
+def _refuse_exchanged_buffers(captured: Capture) -> None:
+    for name in captured.reassigned:
+        if name in captured.removed:
+            raise Error(
+                f"Buffer {name} is removed from the model when calling the forward method. This is not supported."
+            )
+        raise Error(
+            f"Buffer {name} is reassigned within the model when calling the forward method. This is not supported. "
+            f"Consider using self.{name}.copy_(src) to copy data from a source tensor, where src is the name of the "
+            "source tensor."
+        )
+
+
+def _check_pipeline(stages: int, batching: Batching, training: bool) -> None:
+    if stages == 1:
+        return
+    if training:
+        needed = 2 * stages - 1
+        if batching.accumulation < needed:
+            raise Error(
+                "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the number of "
+                f"pipeline stages ({needed}) when using poptorch.PipelinedExecution. Please note that a model with "
+                f"{stages} pipeline stages in PopTorch will have an additional {stages - 1} stages when training."
+            )
+    elif batching.iterations < stages:
+        raise Error(
+            "poptorch.Options().deviceIterations must be greater than or equal to the number of pipeline stages "
+            f"({stages}) when using poptorch.PipelinedExecution."
+        )
+
+
+def _check_ipus(graph: Graph, options: Options) -> None:
+    count = 1 + max((op.origin.ipu for op in graph.operations), default=0)
+    rounded = 1 << (count - 1).bit_length()
+    if count != rounded and not options.auto_round_num_ipus:
+        raise Error(
+            f"Incompatible number of IPUs: The model specifies the use of {count} IPUs, and {rounded} would be "
+            "reserved, because IPUs are reserved in powers of 2. Use another number of IPUs, or set "
+            "poptorch.Options().autoRoundNumIPUs(True)."
+        )
+
+
+def _update_plan(
+    model: torch.nn.Module, captured: Capture, spec: OptimizerSpec | None, accumulates: bool
+) -> _optimizer_spec.Plan | None:
+    if spec is None:
+        return None
+    names = {id(t): name for name, t in captured.parameters.items() if t.requires_grad}
+    plan = _optimizer_spec.plan_of(spec, names, accumulates)
+    if names and not any(plan.optimiser.groups):
+        logger.warning(
+            "The optimizer has none of the model's parameters, so that training changes nothing: make it from the "
+            "parameters of the module that is wrapped."
+        )
+    return plan
+
+
+def _with_ports(captured: Capture, training: bool) -> Graph:
+    """The graph with outputs by the names of streams, and in training the one loss."""
+    graph = captured.graph
+    names = iter(stream_names([t.name for t in captured.outputs]))
+    kept: list[tuple[Any, Port]] = []
+    for value, port in zip(graph.outputs, graph.output_ports, strict=True):
+        if port.kind == "loss":
+            continue
+        result = port.kind == "anchor" and port.name not in captured.updated_inputs.values()
+        kept.append((value, Port("anchor", next(names)) if result else port))
+    if training:
+        kept.append((captured.losses[_only_loss(captured)], Port("loss", LOSS)))
+    return graph.replace(outputs=tuple(v for v, _ in kept), output_ports=tuple(p for _, p in kept))
+
+
+def _only_loss(captured: Capture) -> int:
+    found = captured.independent_losses()
+    if not found:
+        raise Error(
+            "Couldn't find a loss in graph! Training needs one: return one of torch's losses, or mark a tensor with "
+            "poptorch.identity_loss."
+        )
+    if len(found) > 1:
+        raise Error(
+            "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
+            f"poptorch.identity_loss. (There are {len(found)}.)"
+        )
+    return found[0]
+
+
+def check_same_types(program: Program) -> None:
+    """Refuse host tensors whose shape or type has changed since the program was compiled."""
+    for name, tensor in program.host_tensors.items():
+        wanted = program.engine.states.get(name)
+        if wanted is not None and machine_type(tensor) != wanted:
+            raise Error(
+                f"{name} is {tensor.dtype} {list(tensor.shape)} and the model was compiled for {wanted}: call "
+                "destroy() on the model to compile it anew."
+            )

@@ -1,0 +1,175 @@
+"""Every command: for people, and as one JSON document."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from abele.zoo import ZOO
+from tests.cli.conftest import MODELS, process
+
+PROFILE_FIELDS = (
+    "model mode batch system ipus compile_seconds cached cycles seconds throughput tile_memory cycles_by flops "
+    "peak_fraction energy_joules steps"
+).split()
+
+SCRIPT = """
+import sys
+print("the program's own line", sys.argv[1:])
+if "fail" in sys.argv:
+    raise ValueError("on purpose")
+sys.exit(3 if "exit" in sys.argv else 0)
+"""
+
+
+def test_profile_json_has_the_named_fields(abele) -> None:
+    found = abele("profile", "mlp", "--small", "--train", "--batch", "4", "--json").json
+    assert set(PROFILE_FIELDS) <= found.keys()
+    assert {"limit", "max", "mean", "fits", "fullest_tile"} <= found["tile_memory"].keys()
+    assert {"compute", "exchange", "sync", "host"} <= found["cycles_by"].keys()
+    assert (found["model"], found["mode"], found["batch"], found["system"]) == ("mlp", "training", 4, "bow-2000")
+    assert found["cycles"] > 0 and found["steps"] and not found["cached"]
+    assert found["throughput"] == pytest.approx(4 / found["seconds"])
+    assert sum(found["cycles_by"].values()) == pytest.approx(found["cycles"])
+    assert "wall_seconds" not in found
+
+
+def test_profile_can_run_what_it_profiles(abele) -> None:
+    found = abele("profile", f"{MODELS}:good", "--batch", "3", "--run", "2", "--json").json
+    assert found["runs"] == 2 and found["wall_seconds"] > 0 and found["seconds"] > 0
+    shown = abele("profile", "mnist-cnn", "--small", "--train", "--run", "1")
+    assert shown.status == 0 and "this computer's clock" in shown.out
+
+
+def test_profile_takes_a_graph_in_text_form(abele, tmp_path: Path) -> None:
+    graph = abele("opt", "mlp", "--small", "--after", "capture").out
+    (tmp_path / "mlp.graph").write_text(graph)
+    again = abele("profile", tmp_path / "mlp.graph", "--json").json
+    straight = abele("profile", "mlp", "--small", "--json").json
+    assert again["cycles"] == straight["cycles"] and again["tile_memory"]["max"] == straight["tile_memory"]["max"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "lstm", "resnet18"])
+def test_profile_says_the_same_from_the_cache(abele, name: str) -> None:
+    first = abele("profile", name, "--small", "--train", "--json").json
+    second = abele("profile", name, "--small", "--train", "--json").json
+    assert not first["cached"] and second["cached"]
+    differ = {k for k in first if first[k] != second[k]}
+    assert differ <= {"cached", "compile_seconds", "capture_seconds", "passes"}
+    assert not abele("profile", name, "--small", "--train", "--no-cache", "--json").json["cached"]
+
+
+def test_systems(abele) -> None:
+    rows = {r["name"]: r for r in abele("systems", "--json").json}
+    assert rows["m2000"]["ipus"] == rows["bow-2000"]["ipus"] == 4
+    assert {f"pod{n}" for n in (4, 16, 64, 128, 256)} <= rows.keys()
+    assert "bow-2000" in abele("systems").out
+    one = abele("systems", "bow-2000", "--json").json
+    assert one["constants"]["chip.tiles"]["value"] == 1472 and one["constants"]["chip.tiles"]["source"]
+    assert "confidence" in abele("systems", "bow-2000").out
+    own = abele("systems", f"{MODELS}:tight", "--json").json
+    assert own["constants"]["chip.tile_memory"]["value"] == 370 * 1024
+
+
+def test_zoo(abele) -> None:
+    assert [r["name"] for r in abele("zoo", "--json").json] == list(ZOO)
+    assert "bert-large" in abele("zoo").out
+
+
+def test_passes(abele) -> None:
+    inference = [r["name"] for r in abele("passes", "--json").json]
+    training = abele("passes", "--train", "--json").json
+    names = [r["name"] for r in training]
+    assert "autodiff" in names and "autodiff" not in inference and all(r["what"] for r in training)
+    assert "fuse" in abele("passes").out
+
+
+def test_opt_prints_the_graph_between_any_two_passes(abele) -> None:
+    found = abele("opt", "mlp", "--small", "--train", "--json").json
+    texts = [
+        abele("opt", "mlp", "--small", "--train", "--after", name, "--json").json["text"] for name in found["passes"]
+    ]
+    assert texts[0].startswith("graph") and texts[-1].startswith("schedule") and len(set(texts)) > 4
+    assert texts[found["passes"].index(found["after"])] == found["text"]
+    assert abele("opt", "mlp", "--small").out.startswith("graph")
+
+
+def test_doctor(abele, tmp_path: Path) -> None:
+    before = abele("doctor", "--json").json
+    assert before["cache"] == {"directory": str(tmp_path / "cache"), "entries": 0, "bytes": 0}
+    abele("profile", "mlp", "--small")
+    after = abele("doctor", "--json").json
+    assert after["cache"]["entries"] == 1 and after["cache"]["bytes"] > 0
+    assert after["providers"]["llvm"] and after["versions"]["torch"] and after["cache_writable"]
+    assert "llvmlite" in abele("doctor").out
+
+
+class _Page(HTMLParser):
+    """Elements of a page, what its attributes refer to, and the text of its data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.references: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.references += [v or "" for k, v in attrs if k in ("src", "href", "action", "data", "poster", "srcset")]
+
+
+def test_report_is_one_page_that_needs_nothing_else(abele, tmp_path: Path) -> None:
+    plain = abele("profile", f"{MODELS}:good", "--report", tmp_path / "plain", "--json").json
+    hostile = abele("profile", f"{MODELS}:hostile", "--report", tmp_path / "hostile", "--json").json
+    pages = []
+    for document, folder in ((plain, "plain"), (hostile, "hostile")):
+        assert document["report"] == str(tmp_path / folder / "report.html")
+        assert sorted(p.name for p in (tmp_path / folder).iterdir()) == ["profile.json", "report.html"]
+        text = (tmp_path / folder / "report.html").read_text()
+        page = _Page(text)
+        assert not [r for r in page.references if not r.startswith(("#", "data:"))]
+        assert "@import" not in text and "url(" not in text
+        assert "alert(1)</script>" not in text
+        pages.append(page)
+    assert "alert(1)" in (tmp_path / "hostile" / "report.html").read_text()
+    assert pages[0].elements == pages[1].elements
+
+
+def test_view(abele, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    abele("profile", "mlp", "--small", "--report", tmp_path / "r")
+    address = (tmp_path / "r" / "report.html").as_uri()
+    assert abele("view", tmp_path / "r", "--json").json == {"report": address, "opened": True}
+    assert opened == [address]
+    assert abele("view", tmp_path / "r" / "report.html", "--no-open").out.strip() == address
+    assert opened == [address]
+
+
+def test_run_passes_arguments_and_keeps_the_exit_status(abele, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SCRIPT)
+    done = abele("run", script, "--its-own", "option")
+    assert done.status == 0 and "['--its-own', 'option']" in done.out
+    assert abele("run", script, "exit").status == 3
+    failed = abele("run", script, "fail")
+    assert failed.status == 2 and "on purpose" in failed.err and "program.py" in failed.err
+
+
+def test_run_json_is_one_document_whatever_the_program_prints(abele, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SCRIPT)
+    done = abele("run", "--json", script)
+    assert done.json == {"script": str(script), "programs": []}
+    assert "the program's own line" in done.err
+
+
+def test_the_command_is_a_program() -> None:
+    found = process("profile", "mlp", "--small", "--json")
+    assert found.json["model"] == "mlp" and found.status == 0
+    helped = process("--help")
+    assert helped.status == 0 and all(c in helped.out for c in "run profile systems zoo passes opt view doctor".split())
+    alone = process()
+    assert "Usage" in alone.out + alone.err and "Error" not in alone.err
