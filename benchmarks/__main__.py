@@ -88,7 +88,7 @@ def main(
 
 
 def _tell(name: str) -> None:
-    typer.echo(f"{name} ...", err=True)
+    typer.echo(name, err=True)
 
 
 def introduction(machine: dict[str, Any], settings: Settings) -> str:

@@ -87,17 +87,9 @@ def train(name: str) -> Row:
 
     module = module_of(name, training=True)
     data = [ZOO[name].inputs(BATCH, training=True, seed=5 + i) for i in range(STEPS)]
-    engine, _ = _program(module, data[0], train=True)
-    engine.write("learning_rate.0", np.float32(RATE))
-    ours, our_seconds = [], []
-    for inputs in data:
-        results, seconds = _timed(lambda inputs=inputs: engine.run(_streams(engine, inputs)))
-        ours.append(float(results["loss"][0, 0]))
-        our_seconds.append(seconds)
-    weights = {n: engine.read(n) for n, p in module.named_parameters() if p.requires_grad and n in engine.states}
-    missing = [n for n, p in module.named_parameters() if p.requires_grad and n not in engine.states]
-    engine.close()
-    del engine
+    named = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    ours, our_seconds, weights = _our_steps(module, data, list(named))
+    missing = [n for n in named if n not in weights]
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
     theirs, torch_seconds = [], []
 
@@ -112,8 +104,7 @@ def train(name: str) -> Row:
         loss, seconds = _timed(lambda inputs=inputs: step(inputs))
         theirs.append(loss)
         torch_seconds.append(seconds)
-    parameters = dict(module.named_parameters())
-    apart_by = {n: difference(w, parameters[n].detach().numpy()) for n, w in weights.items()}
+    apart_by = {n: difference(w, named[n].detach().numpy()) for n, w in weights.items()}
     worst = max(apart_by, key=lambda n: apart_by[n])
     losses = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True))
     return {
@@ -131,6 +122,21 @@ def train(name: str) -> Row:
         "torch, CPU s a step": float(np.median(torch_seconds)),
         "peak GiB, both": peak_bytes() / 2**30,
     }
+
+
+def _our_steps(
+    module: Any, data: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> tuple[list[float], list[float], dict[str, np.ndarray]]:
+    """Losses and CPU seconds of the steps on the engine, and the weights after them."""
+    engine, _ = _program(module, data[0], train=True)
+    engine.write("learning_rate.0", np.float32(RATE))
+    losses, used = [], []
+    for inputs in data:
+        streams = _streams(engine, inputs)
+        results, seconds = _timed(lambda streams=streams: engine.run(streams))
+        losses.append(float(results["loss"][0, 0]))
+        used.append(seconds)
+    return losses, used, {n: engine.read(n) for n in names if n in engine.states}
 
 
 def module_of(name: str, *, training: bool) -> Any:

@@ -36,7 +36,7 @@ def chosen(module: str, names: Sequence[str], settings: Settings) -> list[Benchm
     else:
         found = [Benchmark(ENGINE, "all", lambda _: compared(loaded.main()))] if hasattr(loaded, "main") else []
     if names:
-        return [b for b in found if any(fnmatch.fnmatch(f"{module}.{b.name}", f"*{n}*") for n in names)]
+        found = [b for b in found if any(fnmatch.fnmatch(f"{module}.{b.name}", f"*{n}*") for n in names)]
     return [b for b in found if b.quick or not settings.quick]
 
 
@@ -76,9 +76,11 @@ def run_module(
                 kind, *content = message
                 if kind == "begin":
                     current = content
-                    tell(f"{module}.{content[1]}")
+                    tell(f"{module}.{content[1]} ...")
                     continue
                 skip, current = skip + 1, None
+                for row in content[2]:
+                    tell(f"  {row}")
                 yield content[0], content[1], content[2]
         except EOFError:
             process.join()

@@ -199,8 +199,8 @@ def build(
     pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution)
     stages: list[int] = []
 
-    def placement() -> tuple[int, int]:
-        place = _placement.on_operation("an operation").placement
+    def placement(target: str) -> tuple[int, int]:
+        place = _placement.on_operation(target or "an operation").placement
         if not pipelined:
             return 0, place.ipu
         if place.stage not in stages:

@@ -112,7 +112,7 @@ class PoplarExecutor:
                 "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
                 "(1) when running a poptorch.inferenceModel()."
                 + (
-                    " Use poptorch.Options().deviceIterations() to process a sufficient number of batches each run "
+                    " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run "
                     "for pipelined execution instead."
                     if options._execution_strategy.kind == "pipelined"
                     else ""

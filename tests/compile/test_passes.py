@@ -14,6 +14,7 @@ from abele.compile.passes.expand import Expand
 from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
+from abele.compile.passes.hoist import Hoist
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.recompute import Recompute
 from abele.compile.passes.split import Split
@@ -239,3 +240,32 @@ def test_training_lowers_the_loss(kind):
 def test_split_needs_enough_layers():
     with pytest.raises(InvalidOption, match="cannot be split into 99 stages"):
         Split(99).run(layered(3))
+
+
+def test_hoist_moves_what_weights_alone_decide():
+    b = Builder("net")
+    x, w = b.input(f32(2, 4), "data", "x"), b.input(f32(4, 4), "state", "w")
+    count = b.input(f32(4), "state", "count")
+    scaled = b.mul(b.mul(w, w), b.constant(0.5, DType.F32))
+    wide = b.expand(b.reshape(count, shape=(1, 4)), shape=(512, 4))
+    y = b.add(b.matmul(x, scaled), b.reduce_sum(b.mul(wide, wide), axes=(0,)))
+    following = b.add(count, b.constant(1.0, DType.F32))
+    graph = b.finish([y, following], [Port("anchor", "y"), Port("state", "count")])
+    after, _ = run_passes(graph, [Hoist(), DeadCode()])
+    load = after.functions["load"]
+    assert [op.name for op in load.operations if op.name != "fill"] == ["mul", "mul", "host_store"]
+    assert "w" not in after.inputs_of("state") and "hoisted.0" in after.inputs_of("state")
+    assert "count" in after.inputs_of("state")  # the program changes it
+    inputs = dict(zip([p.name for p in graph.input_ports], random_inputs(graph), strict=True))
+    host = Host()
+    evaluate(load, [inputs[p.name] for p in load.input_ports], host)
+    inputs["hoisted.0"] = host.outputs["hoisted.0"][0]
+    before = evaluate(graph, [inputs[p.name] for p in graph.input_ports])
+    now = evaluate(after, [inputs[p.name] for p in after.input_ports])
+    for a, c in zip(before, now, strict=True):
+        np.testing.assert_allclose(c, a, rtol=1e-6)
+
+
+def test_nothing_to_hoist_leaves_the_graph_alone():
+    graph = layered()
+    assert run_passes(graph, [Hoist()])[0] is graph

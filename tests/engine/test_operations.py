@@ -101,7 +101,7 @@ def test_samples(name: str, provider: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(PLANS) - HOST))
 def test_every_planned_operation_is_offered(name: str) -> None:
     """What lowering leaves as one operation, the engine runs; what has a kernel does not go to NumPy for want of it."""
-    providers = Providers.make()
+    providers = Providers()
     for sample in OPERATIONS[name].samples():
         attributes = complete_attributes(name, sample.attributes)
         types = [a.type for a in sample.operands]

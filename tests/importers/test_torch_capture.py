@@ -138,7 +138,7 @@ class Two(nn.Module):
 def test_origin_names_line_module_and_place():
     module = Two()
     places = iter(range(100))
-    captured = capture(module, (X,), placement=lambda: (next(places), 1))
+    captured = capture(module, (X,), placement=lambda target: (next(places), 1))
     origins = {(op.name, op.origin.module): op.origin for op in captured.graph.operations}
     relu = origins["relu", "layer.1"]
     assert relu.file.endswith("test_torch_capture.py") and relu.line == line_of(Block, "the line of the relu")

@@ -24,6 +24,8 @@ profile.register(app)
 inspect.register(app)
 
 
+INTERRUPTED = 130
+
 _UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 """What typer raises on a bad command line; it has been click's own, and a copy of it."""
 
@@ -31,7 +33,7 @@ _UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors become one clear paragraph and exit status 2, Ctrl-C status 130."""
     try:
-        status = app(args=arguments, standalone_mode=False)
+        status = app(args=arguments, prog_name="abele", standalone_mode=False)
     except AbeleError as error:
         sys.exit(fail(error))
     except _UsageError as error:
@@ -39,10 +41,11 @@ def main(arguments: list[str] | None = None) -> None:
             fail(_explained(error))
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        console(stderr=True).print("Interrupted. Nothing was left half-written; the cache is intact.")
-        sys.exit(130)
+        status = INTERRUPTED
     except BrokenPipeError:
         sys.exit(141)
+    if status == INTERRUPTED:  # typer makes it of Ctrl-C
+        console(stderr=True).print("Interrupted. Nothing was left half-written; the cache is intact.")
     if isinstance(status, int) and status:  # of a typer.Exit
         sys.exit(status)
 

@@ -86,10 +86,13 @@ def write_file(path: Path, text: str) -> Path:
     fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise InvalidOption(
             f"The report {str(path)!r} could not be written: {error.strerror or error}",
             remedy="Choose another place with --report, or make room on the disk; nothing was left half-written.",

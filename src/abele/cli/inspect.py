@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
 from abele.cli.common import Json, console, print_json
@@ -66,21 +67,28 @@ def systems(
     if json:
         print_json(rows)
         return
-    table = Table(Column("system", no_wrap=True), Column("chip", no_wrap=True), "IPUs", "tiles", "clock")
-    for name in ("tile memory", "peak half", "peak float", "power"):
-        table.add_column(name)
+    names = Column("system", no_wrap=True), Column("chip", no_wrap=True)
+    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    numbers = {
+        "IPUs": "{ipus}",
+        "tiles": "{tiles:,}",
+        "GHz": "{clock:.3f}",
+        "tile GiB": "{memory:,.2f}",
+        "half TFLOP/s": "{half:,.0f}",
+        "float": "{float:,.0f}",
+        "kW": "{kilowatts:,.2f}",
+    }
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
     for r in rows:
-        table.add_row(
-            r["name"],
-            r["chip"],
-            str(r["ipus"]),
-            f"{r['tiles']:,}",
-            f"{r['clock_hz'] / 1e9:.3f} GHz",
-            f"{r['tile_memory_bytes'] / 2**30:.2f} GiB",
-            f"{r['peak_half_flops'] / 1e12:,.0f} TFLOP/s",
-            f"{r['peak_float_flops'] / 1e12:,.0f} TFLOP/s",
-            f"{r['watts']:,.0f} W",
-        )
+        shown = r | {
+            "clock": r["clock_hz"] / 1e9,
+            "memory": r["tile_memory_bytes"] / 2**30,
+            "half": r["peak_half_flops"] / 1e12,
+            "float": r["peak_float_flops"] / 1e12,
+            "kilowatts": r["watts"] / 1e3,
+        }
+        table.add_row(r["name"], r["chip"], *(f.format(**shown) for f in numbers.values()))
     console().print(table)
     console().print("Your own: `file.py:name` of a System or a Chip (docs/add_a_chip.md).", markup=False)
 
@@ -93,7 +101,7 @@ def zoo(json: bool = Json):
     if json:
         print_json(rows)
         return
-    table = Table("model", "what it is")
+    table = Table(Column("model", no_wrap=True), "what it is")
     for r in rows:
         table.add_row(r["name"], r["description"])
     console().print(table)
@@ -116,7 +124,7 @@ def passes(train: bool = typer.Option(False, "--train", help="Show the order for
     if json:
         print_json(rows)
         return
-    table = Table("", "pass", "what it does")
+    table = Table("", Column("pass", no_wrap=True), "what it does")
     for i, r in enumerate(rows):
         table.add_row(str(i + 1), r["name"], r["what"])
     console().print(table)

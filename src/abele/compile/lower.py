@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from abele.compile.passes.hoist import LOAD
 from abele.errors import Bug
 from abele.ir.graph import Graph, Operation, Port, Value
 from abele.ir.rules import CONTROL
@@ -164,6 +165,8 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
         replicas: copies of the program that run side by side.
         options: what the user asks of all plans.
     """
+    load = graph.functions.get(LOAD)
+    graph = graph.replace(functions={n: f for n, f in graph.functions.items() if n != LOAD})
     ipus = 1 + max((op.origin.ipu for g in graph.all_graphs() for op in g.operations), default=0)
     work = _Lowering(graph, system, options or PlanOptions())
     first_reader, users = _first_readers(graph), graph.users()
@@ -191,6 +194,7 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
         work.functions,
         graph.input_ports,
         graph.output_ports,
+        None if load is None else lower(load, system, replicas=replicas, options=options),
     )
 
 

@@ -13,6 +13,7 @@ from abele.compile.passes.expand import Expand
 from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
+from abele.compile.passes.hoist import Hoist
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.recompute import Recompute
 from abele.compile.passes.replicate import Replicate
@@ -72,7 +73,7 @@ def passes_for(options: CompileOptions) -> list[Pass]:
     if options.split:
         passes.append(Split(options.stages))
     if options.optimiser is None:
-        passes.append(FoldNorm())
+        passes += [FoldNorm(), Hoist()]
     if options.outline:
         passes.append(Outline())
     if options.optimiser is not None:

@@ -4,6 +4,8 @@ Everything is decided when the engine is made: instructions, who runs each of th
 code, and addresses. ``run`` then only walks a list. Replicas run side by side, instruction by instruction, each in an
 arena of its own; collectives reduce over them in order. Native calls that follow one another are gathered into tables
 that run without Python.
+
+What the provider ``llvm`` runs has the same bits at any number of threads; oneDNN does not promise that.
 """
 
 from __future__ import annotations
@@ -83,12 +85,12 @@ class Engine:
         self.replicas = schedule.replicas
         self.threads = _threads(threads)
         self.consistent = True
-        self._providers = Providers.make(providers)
+        self._providers = Providers(providers)
         self._timed = timed
         self._timers: list[_Timer] = []
         self._program = fuse(flatten(schedule, frozenset(ELEMENTWISE)))
         self._loads, self._stores = find_streams(self._program.instructions)
-        self._orders = orders(self._program) if "onednn" in self._providers.by_name else {}
+        self._orders = orders(self._program) if "onednn" in self._providers.names else {}
         self._offers = {id(i): self._offer(i) for _, i, _ in numbered(self._program.instructions) if isinstance(i, Run)}
         plan, self._spaces = _arena(self._program, self._offers)
         self.arena_bytes = plan.size
@@ -101,6 +103,11 @@ class Engine:
         self._prepares: list[tuple[frozenset[int], Callable[[], None]]] = []
         self._nodes = self._bind(self._program.instructions)
         self._stale = set(range(len(self._prepares)))
+        self._load = None
+        if schedule.load is not None:
+            options = {"threads": threads, "providers": providers, "cache": cache}
+            self._load = Engine(schedule.load, **options)  # type: ignore[arg-type]
+        self._load_stale = self._load is not None
         if seed is not None and SEED in self._program.states:
             self.write(SEED, np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
 
@@ -118,11 +125,17 @@ class Engine:
 
     @property
     def states(self) -> dict[str, TensorType]:
-        """State and hyper values by name."""
-        return {name: view.type for name, view in self._program.states.items()}
+        """State and hyper values by name, those that are read when weights are loaded included."""
+        states = {name: view.type for name, view in self._program.states.items()}
+        return states if self._load is None else self._load.states | states
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Set a state or hyper value in all replicas; the first word of ``seed`` is xor'ed with the replica number."""
+        if self._load is not None and name in self._load.states:
+            self._load.write(name, array)
+            self._load_stale = True
+            if name not in self._program.states:
+                return
         view = self._state(name)
         value = to_host(array, view.type, name)
         for replica in range(self.replicas):
@@ -134,6 +147,8 @@ class Engine:
 
     def read(self, name: str, replica: int = 0) -> np.ndarray:
         """A copy of a state or hyper value of one replica, half as ``float16``."""
+        if self._load is not None and name not in self._program.states:
+            return self._load.read(name, replica)
         view = self._state(name)
         return from_host(self._array(replica, view), view.type)
 
@@ -163,6 +178,10 @@ class Engine:
             from abele.engine.onednn import use_threads
 
             use_threads(self.threads)
+        if self._load is not None and self._load_stale:
+            for name, made in self._load.run().items():
+                self.write(name, made[0, 0])
+            self._load_stale = False
         for index in sorted(self._stale):
             self._prepares[index][1]()
         self._stale.clear()

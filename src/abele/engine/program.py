@@ -7,6 +7,7 @@ of the old value makes the new one, and copied at the end of the turn otherwise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -287,6 +288,7 @@ def _write_in_place(
     that very instruction and it works element by element.
     """
     merged: dict[int, int] = {}
+    everywhere = Counter(v.buffer for i in instructions for v, _ in _touched(i))
     for body in _bodies(instructions):
         maker: dict[int, int] = {}
         touches: dict[int, list[int]] = {}
@@ -305,7 +307,7 @@ def _write_in_place(
             making = body[made]
             if isinstance(making, Loop | Copy) or buffers[source].type.size != buffers[target].type.size:
                 continue
-            if buffers[source].type.dtype != buffers[target].type.dtype or _elsewhere(source, body, instructions):
+            if buffers[source].type.dtype != buffers[target].type.dtype or len(touches[source]) != everywhere[source]:
                 continue
             between = [t for t in touches[target] if made <= t < i and t != i]
             exact = between == [made] and _in_place(making, source, target, elementwise)
@@ -321,13 +323,6 @@ def _in_place(instruction: Instruction, source: int, target: int, elementwise: f
         return False
     result = next(v.type for v in instruction.results if v.buffer == source)
     return all(v.type == result for v in instruction.operands if v.buffer == target)
-
-
-def _elsewhere(buffer: int, body, instructions: list[Instruction]) -> bool:
-    """Whether a buffer is touched outside the body in which it is made."""
-    here = sum(1 for i in body for v, _ in _touched(i) if v.buffer == buffer)
-    everywhere = sum(1 for i in instructions for v, _ in _touched(i) if v.buffer == buffer)
-    return here != everywhere
 
 
 def _bodies(instructions) -> Iterator:

@@ -8,8 +8,8 @@ one. An offer says how much memory it wants, and ``bind`` turns it, once, into s
 ``onednn``: torch's oneDNN operations on the engine's own memory; there only when torch is installed.
 ``numpy``: the reference of the operation. Slow and right; takes everything. ``Engine.report`` lists what runs there.
 
-The order is the same for every request of an operation: :data:`PREFERENCE` where a family is faster elsewhere,
-:data:`ORDER` otherwise. ``ABELE_PROVIDERS=llvm,numpy`` (or the engine's option) restricts which ones are asked.
+The order is the same for every request of an operation: :data:`PREFERENCE` for what oneDNN does,
+:data:`WITHOUT_TORCH` otherwise. ``ABELE_PROVIDERS=llvm,numpy`` (or the engine's option) restricts which ones are asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -87,42 +87,46 @@ PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
     ),
     ("onednn", "llvm", "numpy"),
 )
-"""Operations for which another order is faster (measured in benchmarks/engine_*.py)."""
+"""Operations that oneDNN does, and faster than the others on the whole (measured with ``benchmarks/engine_*.py``)."""
+WITHOUT_TORCH = ("llvm", "numpy")
+"""The order for all other operations."""
 
 
-@dataclass
 class Providers:
-    """The providers that may be asked, by name.
+    """The providers that may be asked, made when they first are: torch is imported for a convolution, not for a map.
 
-    :meth:`make` takes names in any order, or ``None`` for those of ``ABELE_PROVIDERS``, else all that are installed.
+    Args:
+        names: in any order, or ``None`` for those of ``ABELE_PROVIDERS``, else all that are installed.
+
+    Raises:
+        InvalidOption: a name that is not known, or ``onednn`` without torch.
     """
 
-    by_name: dict[str, Provider] = field(default_factory=dict)
-
-    @classmethod
-    def make(cls, names: Sequence[str] | None = None) -> Providers:
+    def __init__(self, names: Sequence[str] | None = None) -> None:
         given = list(names) if names is not None else _from_environment()
-        chosen = given if given is not None else [n for n in ORDER if n != "onednn" or has_torch()]
-        for name in chosen:
+        self.names = tuple(given) if given is not None else tuple(n for n in ORDER if n != "onednn" or has_torch())
+        self._made: dict[str, Provider] = {}
+        for name in self.names:
             if name not in _MAKERS:
                 raise InvalidOption(f"There is no provider {name!r}", remedy=suggest(name, _MAKERS))
-        if "onednn" in chosen and not has_torch():
+        if "onednn" in self.names and not has_torch():
             raise InvalidOption("The provider 'onednn' needs torch", remedy="pip install 'abele[torch]'")
-        return cls({name: _MAKERS[name]() for name in chosen})
 
     def order(self, operation: str) -> tuple[str, ...]:
         """Who is asked for an operation, first to last."""
-        return tuple(n for n in PREFERENCE.get(operation, ORDER) if n in self.by_name)
+        known = PREFERENCE.get(operation, WITHOUT_TORCH)
+        return tuple(n for n in known if n in self.names)
 
     def offer(self, request: Request, where: str = "") -> tuple[str, Offer]:
-        """The name and offer of the first provider that takes the request."""
-        root = str(request.attributes.get("root", request.operation))
-        for name in self.order(root):
-            offer = self.by_name[name].offer(request)
+        """The name and offer of the first provider that takes the request; ``Unsupported`` when none does."""
+        for name in self.order(str(request.attributes.get("root", request.operation))):
+            if name not in self._made:
+                self._made[name] = _MAKERS[name]()
+            offer = self._made[name].offer(request)
             if offer is not None:
                 return name, offer
         raise Unsupported(
-            f"None of the providers {', '.join(self.by_name)} runs {request.operation}",
+            f"None of the providers {', '.join(self.names)} runs {request.operation}",
             where=where,
             remedy="Allow the provider 'numpy', which runs every operation.",
         )

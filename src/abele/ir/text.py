@@ -172,7 +172,14 @@ def parse_graph(text: str) -> Graph:
     scanner = Scanner(text)
     graphs: dict[str, Graph] = {}
     while scanner.peek():
-        graph = _parse_one(scanner)
+        try:
+            graph = _parse_one(scanner)
+        except (IndexError, ValueError, TypeError) as error:
+            _, token, position = scanner.tokens[min(scanner.at, len(scanner.tokens)) - 1]
+            raise InvalidOperand(
+                f"The text is not a graph: line {text.count(chr(10), 0, position) + 1}, at {token!r}, cannot be read",
+                remedy="Compare it with what `abele opt MODEL` prints.",
+            ) from error
         graphs[graph.name] = graph
     if not graphs:
         raise InvalidOperand("The text holds no graph")

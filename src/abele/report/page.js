@@ -265,7 +265,7 @@ const pages = {
       heading("Steps"), find, holder, note("Balance: the mean time of the tiles' vertices as a share of the slowest tile's.")];
   },
   Timeline(p) {
-    const t = p.timeline, n = t.row.length, lanes = p.ipus_per_replica, tall = Math.max(8, Math.min(36, 600 / lanes)), lane = tall + (lanes > 1 ? 16 : 6), under = lanes > 1 ? 46 : 36;
+    const t = p.timeline, n = t.row.length, lanes = p.ipus_per_replica, tall = Math.round(Math.max(8, Math.min(36, 600 / lanes))), lane = tall + (lanes > 1 ? 16 : 6), under = lanes > 1 ? 46 : 36;
     const end = t.start.map((x, i) => x + LENGTHS.reduce((sum, k) => sum + t[k][i], 0));
     let from = 0, to = p.cycles;
     const last = (c) => { let a = 0, b = n; while (b - a > 1) { const mid = (a + b) >> 1; if (t.start[mid] <= c) a = mid; else b = mid; } return a; }; // that starts by c
@@ -273,25 +273,31 @@ const pages = {
     const chart = canvas(height, "Sync, exchange, compute and host over time, a lane for each IPU", (g, w) => {
       const scale = w / (to - from), px = (c) => (c - from) * scale;
       // How much of each pixel each kind takes: what is shorter than a pixel still counts.
-      const share = LENGTHS.map(() => new Float32Array(lanes * w));
+      const share = LENGTHS.map(() => new Float32Array(lanes * w)), busy = new Set();
       for (let i = last(from); i < n && t.start[i] < to; i++) {
-        let x = px(t.start[i]); const row = Math.max(0, t.ipu[i]) * w;
+        let x = px(t.start[i]); const row = Math.max(0, t.ipu[i]) * w; busy.add(row / w);
         LENGTHS.forEach((k, kind) => {
           const b = Math.min(w, x + t[k][i] * scale);
           for (let at = Math.max(0, x); at < b;) { const next = Math.min(b, Math.floor(at) + 1); share[kind][row + Math.floor(at)] += next - at; at = next; }
           x += t[k][i] * scale;
         });
       }
-      const base = new Float32Array(lanes * w), lift = new Float32Array(lanes * w).fill(1);
-      for (let i = 0; i < lift.length; i++) { const sum = share.reduce((s, c) => s + c[i], 0); if (sum > 0 && sum < 0.1) lift[i] = 0.1 / sum; }
+      // From below up, in whole pixels, 3 at least; pixels alike are one rectangle, lanes without work are passed over.
+      const base = new Uint8Array(lanes * w), exact = new Float32Array(lanes * w);
       LENGTHS.forEach((k, kind) => {
         g.fillStyle = colour(k);
-        for (let l = 0; l < lanes; l++) for (let x = 0; x < w;) {
-          const i = l * w + x, part = Math.min(1, share[kind][i] * lift[i]), below = base[i];
-          let run = 0; // pixels alike are one rectangle
-          while (x + run < w && base[i + run] === below && Math.min(1, share[kind][i + run] * lift[i + run]) === part) base[i + run++] += part;
-          if (part) g.fillRect(x, under + lane * l + tall * (1 - Math.min(1, below + part)), run, tall * part);
-          x += run;
+        for (const l of busy) {
+          const after = base.slice(l * w, l * w + w);
+          for (let x = 0; x < w; x++) {
+            const i = l * w + x, all = share[0][i] + share[1][i] + share[2][i] + share[3][i];
+            if (share[kind][i]) after[x] = Math.round(Math.min(1, exact[i] += share[kind][i] * Math.max(1, 3 / (tall * all))) * tall);
+          }
+          for (let x = 0, run; x < w; x += run) {
+            const low = base[l * w + x], high = after[x];
+            for (run = 1; x + run < w && base[l * w + x + run] === low && after[x + run] === high;) run++;
+            if (high > low) g.fillRect(x, under + lane * l + tall - high, run, high - low);
+          }
+          base.set(after, l * w);
         }
       });
       g.strokeStyle = g.fillStyle = colour("soft"); g.lineWidth = 1;

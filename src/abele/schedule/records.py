@@ -124,9 +124,9 @@ class Tensor:
     Attributes:
         name: unique in the schedule.
         type: its shape and element type.
-        kind: ``state`` (kept between steps), ``remote`` (state that lies in streaming memory, not on the tiles; its home
-            is where its tiles send and receive it), ``hyper`` (set by the host between steps), ``argument`` (bound by
-            the caller of a function), ``value`` (made by a step).
+        kind: ``state`` (kept between steps), ``remote`` (state that lies in streaming memory; its home is where the tiles
+            receive it), ``hyper`` (set by the host between steps), ``argument`` (bound by the caller of a function),
+            ``value`` (made by a step).
         home: where its elements lie.
         ipu: the IPU of the replica that holds it.
         source: the name that the user knows it by (a parameter's name), or empty.
@@ -155,7 +155,8 @@ class Schedule:
     """A whole program for ``replicas`` copies of ``ipus`` IPUs with ``tiles`` tiles each.
 
     ``main`` runs once per device iteration. ``input_ports`` and ``output_ports`` say what its parameters and results
-    are to the host; a state result is the next value of the state parameter of the same name.
+    are to the host; a state result is the next value of the state parameter of the same name. ``load``, where there is
+    one, is run when weights are loaded: it reads states and stores others (named by its streams) that main reads.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Schedule:
     functions: Mapping[str, Function]
     input_ports: tuple[Port, ...] = ()
     output_ports: tuple[Port, ...] = ()
+    load: Schedule | None = None
 
     def all_functions(self) -> Iterator[Function]:
         """Main and then the others."""

@@ -30,7 +30,7 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
 
 def check(schedule: Schedule) -> Schedule:
-    """Run every rule; raises ``Bug`` with the complaints, else returns the schedule.
+    """Run every rule, on ``load`` too; raises ``Bug`` with the complaints, else returns the schedule.
 
     The rules about names run first: the others follow names, and are left out when a name leads nowhere.
     """
@@ -42,6 +42,8 @@ def check(schedule: Schedule) -> Schedule:
     if found:
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise Bug("The schedule breaks a rule: " + "; ".join(found[:5]) + more)
+    if schedule.load is not None:
+        check(schedule.load)
     return schedule
 
 

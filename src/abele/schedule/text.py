@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 from abele.errors import InvalidOperand
 from abele.ir.graph import Port
@@ -54,15 +55,16 @@ from abele.schedule.records import (
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """The whole schedule as text."""
-    return _Printer(schedule).text()
+    """The whole schedule as text; one with a ``load`` program is followed by that, in the same form."""
+    text = _Printer(schedule).text()
+    return text if schedule.load is None else f"{text}\n{print_schedule(schedule.load)}"
 
 
 def parse_schedule(text: str) -> Schedule:
     """The schedule that ``print_schedule`` printed; raises ``InvalidOperand`` where the text is not understood."""
-    parser = _Parser(text)
+    parser = _Parser(Scanner(text))
     try:
-        return parser.schedule()
+        return parser.whole()
     except (ValueError, IndexError) as error:
         scanner = parser.s
         position = scanner.tokens[min(scanner.at, len(scanner.tokens)) - 1][2] if scanner.tokens else 0
@@ -191,12 +193,21 @@ def _attributes(attributes) -> str:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self.s = Scanner(text)
+    def __init__(self, scanner: Scanner) -> None:
+        self.s = scanner
         self.grids: dict[str, Grid] = {}
         self.layouts: dict[str, Layout] = {}
         self.plans: dict[str, Plan] = {}
         self.tensors: dict[str, Tensor] = {}
+
+    def whole(self) -> Schedule:
+        """The schedule, with the ``load`` program that may follow it."""
+        main = self.schedule()
+        if self.s.peek() == "schedule":
+            main = replace(main, load=_Parser(self.s).whole())
+        if self.s.peek():
+            raise InvalidOperand(f"The text goes on after the schedule, with {self.s.peek()!r}")
+        return main
 
     def schedule(self) -> Schedule:
         s = self.s
@@ -217,8 +228,6 @@ class _Parser:
             function = self._function()
             functions[function.name] = function
         s.expect("}")
-        if s.peek():
-            raise InvalidOperand(f"The text goes on after the schedule, with {s.peek()!r}")
         return Schedule(
             name, system, tiles, ipus, replicas, self.tensors, main, functions, tuple(inputs), tuple(outputs)
         )

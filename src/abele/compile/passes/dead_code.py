@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from abele.compile.passes.hoist import LOAD
 from abele.ir.graph import Graph, Operation, Value
 from abele.ir.operation import lookup
 from abele.ir.rules import CONTROL
@@ -45,4 +46,6 @@ class DeadCode:
                     reach(reached[name])
 
         reach(main)
+        if LOAD in graph.functions:
+            reached[LOAD] = swept(graph.functions[LOAD])
         return main.replace(functions={name: reached[name] for name in graph.functions if name in reached})

@@ -126,7 +126,7 @@ def capture(
     Args:
         program: an ordinary module, or a function of tensors.
         args, kwargs: arguments of the call. Their tensors give shapes and types; all else is frozen.
-        placement: asked at every operation for its (pipeline stage, IPU).
+        placement: asked at every operation, by its ATen name, for its (pipeline stage, IPU).
         training: whether gradients will be taken: detached tensors then stop them, and known losses become outputs.
             ``None``: as the module's ``training`` flag says; False for a function.
 

@@ -26,7 +26,8 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 _MEANS_GRADIENTS = (os.path.join("torch", "utils", "checkpoint.py"), os.path.join("torch", "_library", "autograd.py"))
 _FUNCTION = os.path.join("torch", "autograd", "function.py")
 
-Placement = Callable[[], tuple[int, int]]
+Placement = Callable[[str], tuple[int, int]]
+"""Pipeline stage and IPU of an operation, given its name in ATen (empty where it has none)."""
 
 
 class Origins:
@@ -43,6 +44,7 @@ class Origins:
         self.placement = placement
         self.modules: list[str] = []
         self.phase = "forward"
+        self.target = ""
         self._files: dict[str, str | None] = {}
         self._thread = threading.get_ident()
         self._hooks = ExitStack()
@@ -78,13 +80,13 @@ class Origins:
                 file, line = name, frame.f_lineno
                 break
             frame = frame.f_back
-        stage, ipu = self._last = self.placement() if self.placement else (0, 0)
+        stage, ipu = self._last = self.placement(self.target) if self.placement else (0, 0)
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
 
     def settle(self) -> None:
         """The program has returned: what is still to be captured is placed with its last operation."""
         last = self._last
-        self.placement = lambda: last
+        self.placement = lambda target: last
 
     def who_stops_gradients(self) -> str:
         """Why gradients are off now.

@@ -261,6 +261,7 @@ class Tracer(TorchDispatchMode):
                 return result
         if func.overloadpacket.__name__ in dependent.OPERATIONS:
             dependent.refuse(func.overloadpacket.__name__, self.where())
+        self.origins.target = call.name
         with self.located():
             return self._translate(func, call, args, kwargs)
 

@@ -50,7 +50,9 @@ def mv(e: Emitter, a: Value, v: Value) -> Value:
 
 @rule("addmv")
 def addmv(e: Emitter, x: Value, a: Value, v: Value, beta: float = 1, alpha: float = 1) -> Value:
-    return _scaled_sum(e, x, mv(e, a, v), beta, alpha)
+    # As BLAS has it: an alpha of zero ignores the product, whatever it holds.
+    product = mv(e, a, v) if alpha != 0 else e.number(0, e.out.dtype, e.out.shape)
+    return _scaled_sum(e, x, product, beta, 1 if alpha == 0 else alpha)
 
 
 @rule("dot", "vdot")

@@ -1,0 +1,91 @@
+"""Hoisting: what depends on weights alone is computed once, when they are loaded, and not in every step.
+
+Before: scaled or transposed weights, folded statistics, position tables … among the operations of the step. After:
+they are states named ``hoisted.N``, and the function ``load`` makes them from the weights. A weight that only ``load``
+reads does not lie on the tiles at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from abele.ir.builder import Builder
+from abele.ir.graph import Graph, Operation, Port, Value
+from abele.ir.operation import lookup
+from abele.ir.rules import CONTROL
+
+LOAD = "load"
+"""Name of the function that makes the hoisted states: it reads states and stores to streams of their names."""
+_CONSTANT = ("fill", "iota")
+_SLACK = 1 << 10
+
+
+@dataclass(frozen=True)
+class Hoist:
+    """Move operations on states that the program never changes into ``load``.
+
+    What stands at the border and makes more than it reads (an ``expand``) stays: it would take tile memory for good.
+    """
+
+    name: str = "hoist"
+
+    def run(self, graph: Graph) -> Graph:
+        changed = graph.outputs_of("state")
+        fixed = {v for name, v in graph.inputs_of("state").items() if name not in changed and name != "seed"}
+        constants: set[Value] = set()
+        moved: dict[Operation, None] = {}
+        for op in graph.operations:
+            if op.name in _CONSTANT:
+                constants.update(op.results)
+            elif _can_move(op, fixed, constants):
+                moved[op] = None
+                fixed.update(op.results)
+        wanted = _wanted(graph, moved)
+        while larger := [op for op in moved if _grows(op) and any(v in wanted for v in op.results)]:
+            for op in larger:
+                del moved[op]
+            wanted = _wanted(graph, moved)
+        if not wanted:
+            return graph
+        ports = tuple(Port("state", f"hoisted.{i}") for i in range(len(wanted)))
+        kept = tuple(op for op in graph.operations if op not in moved)
+        inputs = {"inputs": (*graph.inputs, *wanted), "input_ports": (*graph.input_ports, *ports)}
+        main = graph.replace(operations=kept, **inputs)
+        return _without_unread(main).replace(functions={**graph.functions, LOAD: _load(graph, moved, wanted)})
+
+
+def _can_move(op: Operation, fixed: set[Value], constants: set[Value]) -> bool:
+    if op.name in CONTROL or lookup(op.name).effect or op.name.startswith("random_"):
+        return False
+    return any(v in fixed for v in op.operands) and all(v in fixed or v in constants for v in op.operands)
+
+
+def _grows(op: Operation) -> bool:
+    return sum(v.type.bytes for v in op.results) > sum(v.type.bytes for v in op.operands) + _SLACK
+
+
+def _wanted(graph: Graph, moved: dict[Operation, None]) -> list[Value]:
+    """What the operations that stay read of those that move."""
+    read = {v for op in graph.operations if op not in moved for v in op.operands} | set(graph.outputs)
+    return [v for op in moved for v in op.results if v in read]
+
+
+def _load(graph: Graph, moved: dict[Operation, None], wanted: list[Value]) -> Graph:
+    needed = {v for op in moved for v in op.operands}
+    builder = Builder(LOAD)
+    for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+        if value in needed:
+            builder.inputs.append(value)
+            builder.input_ports.append(port)
+    builder.operations = [op for op in graph.operations if op.name in _CONSTANT and op.result in needed] + list(moved)
+    for i, value in enumerate(wanted):
+        builder.emit("host_store", (value,), {"stream": f"hoisted.{i}"})
+    return builder.finish(())
+
+
+def _without_unread(graph: Graph) -> Graph:
+    """Drop the state inputs that nothing reads any more."""
+    read = {v for op in graph.operations for v in op.operands} | set(graph.outputs)
+    pairs = zip(graph.inputs, graph.input_ports, strict=True)
+    kept = [(v, p) for v, p in pairs if v in read or p.kind != "state"]
+    return graph.replace(inputs=tuple(v for v, _ in kept), input_ports=tuple(p for _, p in kept))
