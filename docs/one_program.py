@@ -27,9 +27,9 @@ x = b.input(f32(8, 16), "data", "x")
 labels = b.input(i32(8), "data", "labels")
 w1, b1 = b.input(f32(32, 16), "state", "w1"), b.input(f32(32), "state", "b1")
 w2, b2 = b.input(f32(4, 32), "state", "w2"), b.input(f32(4), "state", "b2")
-with b.at(Origin("docs/one_program.py", 34, "hidden")):
+with b.at(Origin("docs/one_program.py", 31, "hidden")):
     hidden = b.relu(b.linear(x, w1, b1))
-with b.at(Origin("docs/one_program.py", 36, "output")):
+with b.at(Origin("docs/one_program.py", 33, "output")):
     logits = b.linear(hidden, w2, b2)
     loss = b.cross_entropy(logits, labels, reduction="mean")
 graph = b.finish([logits, loss], [Port("anchor", "logits"), Port("loss", "loss")])

@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree
 
 from abele.importers.torch import structure as tree
 from abele.importers.torch.dtypes import to_numpy
 
+from . import _structure
 from ._errors import Error, require
 from ._logging import logger
 from .enums import CommGroupType
 from .options import Options
 
 _AGAIN = "The model was compiled for the expected one: call destroy() on it and try again to compile it anew."
+
+
+_known_types: set[type] = set()
+
+
+def know_custom_types() -> None:
+    """Let Abele take apart the types for which the user has registered a parser."""
+    for kind in list(_structure._parsers):
+        if kind in _known_types or kind in _pytree.SUPPORTED_NODES:
+            continue
+        _known_types.add(kind)
+
+        def apart(value: Any) -> tuple[list[Any], Any]:
+            parser = _structure.custom_parser(value)
+            return ([], value) if parser is None else (list(parser.yieldTensors(value)), value)
+
+        def together(tensors: Iterable[Any], original: Any) -> Any:
+            parser = _structure.custom_parser(original)
+            return original if parser is None else parser.reconstruct(original, iter(tensors))
+
+        _pytree.register_pytree_node(kind, apart, together)
 
 
 def canonical(model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -28,6 +51,7 @@ def canonical(model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any
         Error: when a parameter without a default is missing.
         TypeError: when there are arguments that the signature does not take.
     """
+    know_custom_types()
     try:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):
@@ -95,12 +119,12 @@ class Batching:
         )
         return tensor.narrow(0, 0, length // self.count) if tensor.dim() else tensor
 
-    def stream(self, tensor: torch.Tensor, runs: int) -> np.ndarray:
+    def stream(self, tensor: torch.Tensor, runs: int, name: str = "") -> np.ndarray:
         """An input as the engine takes it: ``[runs, turns, replicas, *micro-batch]``.
 
         The leading dimension of the tensor is [iteration][accumulation][replica][micro-batch].
         """
-        array = to_numpy(tensor)
+        array = to_numpy(tensor, name)
         if array.ndim:
             array = array.reshape(runs, -1, self.groups, array.shape[0] // self.count, *array.shape[1:])
         else:
@@ -139,6 +163,14 @@ class Expected:
         """Those of this call."""
         leaves, structure = tree.flatten((args, kwargs))
         return cls(structure, tuple(t.shape for t in leaves), tuple(t.dtype for t in leaves), _names(model, len(args)))
+
+    def leaf_names(self) -> list[str]:
+        """What to call each tensor in messages."""
+        found = []
+        for path in tree.paths(self.structure):
+            kind, head, *rest = path.split(".")
+            found.append(".".join([self.names[int(head)] if kind == "0" else head, *rest]))
+        return found
 
     def match(self, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
         """The tensors of a later call, in the order of the first.

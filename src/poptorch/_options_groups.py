@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from . import enums
+from ._engine_options import note_unknown
 from ._errors import require
 from ._logging import logger
 from ._options_base import FROZEN, OptionsDict
@@ -57,6 +58,8 @@ class _PopartOptions:
         self.checkIsFrozen(key)
         require(isinstance(key, str), f"An option's name is a string, not {key!r}.")
         note_popart_no_effect(key)
+        if key == "engineOptions" and isinstance(value, Mapping):
+            note_unknown(value)
         self.options[key] = value
         return self
 

@@ -108,7 +108,7 @@ class Program:
         """
         engine = self.engine
         streams = {
-            name: self.batching.stream(tensor, self.runs)
+            name: self.batching.stream(tensor, self.runs, name)
             for name, tensor in zip(self.capture.graph.inputs_of("data"), leaves, strict=True)
             if name in engine.inputs
         }
@@ -193,7 +193,7 @@ def build(
     expected, batching = Expected.of(model, args, kwargs), Batching.of(options)
     leaves, shape = tree.flatten((args, kwargs))
     micro_args, micro_kwargs = tree.unflatten(
-        shape, [batching.micro(name, t) for name, t in zip(tree.paths(shape), leaves, strict=True)]
+        shape, [batching.micro(name, t) for name, t in zip(expected.leaf_names(), leaves, strict=True)]
     )
     strategy = options._execution_strategy
     pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution)

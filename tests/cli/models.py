@@ -1,5 +1,7 @@
 """Models and machines of a user, good and bad, for the tests of the command."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -59,7 +61,7 @@ class Perceptron(nn.Module):
 
     def __init__(self, *widths):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, x, y):
         for layer in self.layers[:-1]:

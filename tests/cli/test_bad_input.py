@@ -133,7 +133,7 @@ def test_a_damaged_entry_is_said_once_on_the_standard_error(abele, tmp_path: Pat
     (entry,) = _entries(tmp_path)
     entry.write_bytes(b"")
     done = process("profile", "mlp", "--small", "--json")
-    assert not done.json["cached"] and done.err.count("damaged") == 1 and len(done.err.strip().splitlines()) == 1
+    assert not done.json["cached"] and done.err.count("is damaged") == 1 and len(done.err.strip().splitlines()) == 1
 
 
 def test_an_entry_that_is_whole_but_no_schedule_is_compiled_again(abele, caplog, tmp_path: Path) -> None:

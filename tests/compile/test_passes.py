@@ -254,12 +254,12 @@ def test_hoist_moves_what_weights_alone_decide():
     after, _ = run_passes(graph, [Hoist(), DeadCode()])
     load = after.functions["load"]
     assert [op.name for op in load.operations if op.name != "fill"] == ["mul", "mul", "host_store"]
-    assert "w" not in after.inputs_of("state") and "hoisted.0" in after.inputs_of("state")
+    assert "w" not in after.inputs_of("state") and "hoisted.0.w" in after.inputs_of("state")
     assert "count" in after.inputs_of("state")  # the program changes it
     inputs = dict(zip([p.name for p in graph.input_ports], random_inputs(graph), strict=True))
     host = Host()
     evaluate(load, [inputs[p.name] for p in load.input_ports], host)
-    inputs["hoisted.0"] = host.outputs["hoisted.0"][0]
+    inputs["hoisted.0.w"] = host.outputs["hoisted.0.w"][0]
     before = evaluate(graph, [inputs[p.name] for p in graph.input_ports])
     now = evaluate(after, [inputs[p.name] for p in after.input_ports])
     for a, c in zip(before, now, strict=True):

@@ -397,3 +397,11 @@ def test_random_operations_draw_with_keys_of_their_own():
     assert -1 <= v.min() < -0.9 and abs(v.mean()) < 0.05 and abs(np.corrcoef(u, v)[0, 1]) < 0.06
     assert abs(b.mean() - 0.3) < 0.04
     assert sorted(p.tolist()) == list(range(100)) and p.tolist() != list(range(100))
+
+
+def test_integers_that_do_not_fit_are_refused():
+    captured = capture(lambda x: x + 1, (torch.tensor([1]),))
+    (fits,) = captured.arguments((torch.tensor([2**31 - 1]),))
+    assert fits.dtype == np.int32
+    with pytest.raises(InvalidOperand, match=r"args.0|x.*holds 8589934595"):
+        captured.arguments((torch.tensor([2**33 + 3]),))

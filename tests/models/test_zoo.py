@@ -20,6 +20,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "replicated": {"replicas": 2},
     "pipelined": {"stages": 2, "accumulate": 4},
     "recomputed": {"recompute": "layers"},
+    "offloaded": {"optimizer": "adam", "offload": True},
     "all": {"stages": 2, "accumulate": 4, "replicas": 2, "recompute": "layers"},
 }
 

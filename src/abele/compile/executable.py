@@ -22,6 +22,7 @@ from abele.compile.passes.base import PassRecord, run_passes
 from abele.compile.pipelines import CompileOptions, passes_for
 from abele.errors import AbeleError
 from abele.ir.graph import Graph
+from abele.ir.operation import OPERATIONS, Composite, expansion
 from abele.ir.text import print_graph
 from abele.machine.system import System
 from abele.schedule.records import Schedule
@@ -61,6 +62,17 @@ def _compiler() -> str:
     return digest.hexdigest()
 
 
+def _user_operations(graph: Graph) -> str:
+    """What the composites from outside Abele expand to, since their names alone do not say it."""
+    asked = {
+        (op.name, tuple(v.type for v in op.operands), tuple(op.attributes.items()))
+        for g in graph.all_graphs()
+        for op in g.operations
+        if isinstance(found := OPERATIONS.get(op.name), Composite) and not found.expand.__module__.startswith("abele.")
+    }
+    return "\n".join(sorted(print_graph(expansion(name, types, dict(attributes))) for name, types, attributes in asked))
+
+
 @contextmanager
 def _collection_paused() -> Iterator[None]:
     """No collection of cyclic garbage meanwhile: compiling leaves hardly any, and one visits all objects of torch."""
@@ -94,7 +106,7 @@ def _compiled(
     graph: Graph, options: CompileOptions, cache: Cache | None, watch: Callable[[str, Graph], None] | None
 ) -> Executable:
     start = time.process_time()
-    text = f"{_compiler()}\n{options.describe()}\n{print_graph(graph)}"
+    text = f"{_compiler()}\n{options.describe()}\n{print_graph(graph)}\n{_user_operations(graph)}"
     key = hashlib.sha256(text.encode()).hexdigest()
     if cache is not None and (found := cache.get(key)) is not None:
         try:

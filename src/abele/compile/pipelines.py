@@ -15,15 +15,19 @@ from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
 from abele.compile.passes.outline import Outline
+from abele.compile.passes.partials import Partials
 from abele.compile.passes.recompute import Recompute
 from abele.compile.passes.replicate import Replicate
 from abele.compile.passes.seed import AdvanceSeed
 from abele.compile.passes.split import Split
 from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
+from abele.errors import InvalidOption, suggest
 from abele.machine.system import System
 from abele.ops.elementwise import ELEMENTWISE
 from abele.ops.planning import PlanOptions
+
+RECOMPUTE = ("none", "checkpoints", "layers")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class CompileOptions:
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
         offload: keep the optimiser's tensors in streaming memory.
         recompute: ``none``, ``checkpoints`` (from those that the user placed) or ``layers`` (each repeated layer).
+        partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
         plan: what is asked of all plans.
     """
@@ -57,9 +62,19 @@ class CompileOptions:
     accumulator: str = ""
     offload: bool = False
     recompute: str = "checkpoints"
+    partials: str = ""
     outline: bool = True
     fuse: bool = True
     plan: PlanOptions = field(default_factory=PlanOptions)
+
+    def __post_init__(self) -> None:
+        if self.recompute not in RECOMPUTE:
+            raise InvalidOption(
+                f"There is no recomputation {self.recompute!r}", remedy=suggest(self.recompute, RECOMPUTE)
+            )
+        for name in ("replicas", "accumulation", "stages"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
 
     def describe(self) -> str:
         """Everything that decides what is compiled, as text: part of the key of an executable."""
@@ -70,6 +85,8 @@ class CompileOptions:
 def passes_for(options: CompileOptions) -> list[Pass]:
     """The passes that a program with these options goes through, in order."""
     passes: list[Pass] = []
+    if options.partials:
+        passes.append(Partials(options.partials))
     if options.split:
         passes.append(Split(options.stages))
     if options.optimiser is None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from abele.compile.cache import Cache
 from abele.compile.executable import Executable, compile_graph
@@ -41,12 +43,12 @@ class CompiledProgram:
     wall_seconds: float = 0.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """See the module.
 
     Attributes:
-        system: the machine to compile for.
+        system: the machine that faces compile for when their program names none.
         cache: where executables are kept, or ``None``.
         progress: told the name of each pass as it ends.
         programs: everything compiled so far.
@@ -60,7 +62,7 @@ class Session:
     def compile(
         self, name: str, graph: Graph, options: CompileOptions, *, samples: int = 1, cache: Cache | None = None
     ) -> CompiledProgram:
-        """Compile a program for this session's machine and remember it."""
+        """Compile a program for ``options.system`` and remember it."""
         ipus = options.replicas * (1 + max((op.origin.ipu for op in graph.operations), default=0))
         if options.split:
             ipus = options.replicas * options.stages
@@ -77,21 +79,24 @@ class Session:
         return program
 
 
-_STACK: list[Session] = []
+_OPEN: ContextVar[Session | None] = ContextVar("session", default=None)
+
+
+@lru_cache(maxsize=1)
+def _default() -> Session:
+    return Session(find_system(os.environ.get("ABELE_SYSTEM", DEFAULT_SYSTEM)))
 
 
 def current() -> Session:
     """The session that is open; a default one, for ``$ABELE_SYSTEM`` or a Bow-2000, when none is."""
-    if not _STACK:
-        _STACK.append(Session(find_system(os.environ.get("ABELE_SYSTEM", DEFAULT_SYSTEM))))
-    return _STACK[-1]
+    return _OPEN.get() or _default()
 
 
 @contextmanager
 def opened(session: Session) -> Iterator[Session]:
     """Make ``session`` the current one."""
-    _STACK.append(session)
+    token = _OPEN.set(session)
     try:
         yield session
     finally:
-        _STACK.remove(session)
+        _OPEN.reset(token)

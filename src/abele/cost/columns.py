@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from abele.schedule.geometry import columns, volume, window
+from abele.schedule.geometry import overlap, volume, window
 from abele.schedule.layout import Grid, Layout
 
 
@@ -78,10 +78,10 @@ def most_sent(home: Layout, read: Layout) -> int:
     box = window(read)
     if home.shape != read.shape:
         return min(int(home.elements().max()), volume(box))
-    _, start, stop = columns(home)
-    low, high = (np.array(side, np.int64)[:, None] for side in zip(*box, strict=True)) if box else (0, 0)
-    inside = np.maximum(0, np.minimum(stop, high) - np.maximum(start, low))
-    return int(np.prod(inside, axis=0).max())
+    if not overlap(box, window(home)):
+        return 0
+    whole, factors = home.factors(box)
+    return whole * math.prod(int(factor.max()) for factor in factors)
 
 
 def run_length(layout: Layout) -> int:

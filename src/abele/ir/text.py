@@ -235,6 +235,4 @@ def _parse_one(s: Scanner) -> Graph:
         outputs.append(use())
         output_ports.append(port())
         s.take(",")
-    return Graph(
-        name, tuple(inputs), tuple(operations), tuple(outputs), tuple(input_ports), tuple(output_ports), {}
-    )
+    return Graph(name, tuple(inputs), tuple(operations), tuple(outputs), tuple(input_ports), tuple(output_ports), {})

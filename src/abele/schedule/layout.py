@@ -190,14 +190,35 @@ class Layout:
             )
         )
 
+    def factors(self, box: Sequence[tuple[int, int]] | None = None) -> tuple[int, list[np.ndarray]]:
+        """What the elements of a block are the product of, since each dimension follows one axis at most.
+
+        Args:
+            box: count only elements between these bounds, ``(start, stop)`` for each dimension of the view.
+
+        Returns:
+            Elements in the dimensions that no axis splits, and for every axis ``int64[parts]``: elements in the
+            dimensions that follow it.
+        """
+        parts = [np.arange(axis.parts) for axis in self.grid.axes]
+        whole, factors = 1, [np.ones(axis.parts, np.int64) for axis in self.grid.axes]
+        for i, (span, size) in enumerate(zip(self.spans, self.shape, strict=True)):
+            low, high = box[i] if box is not None else (0, size)
+            if span.axis is None:
+                whole *= max(0, min(size, high) - max(0, low))
+                continue
+            start, stop = span.bounds(self.grid, parts, size)
+            if box is not None:
+                start, stop = np.maximum(start, low), np.minimum(stop, high)
+            factors[span.axis] *= np.maximum(0, stop - start)
+        return whole, factors
+
     def elements(self) -> np.ndarray:
         """Elements in each block, ``int64[blocks]``."""
-        blocks = np.arange(self.grid.blocks)
-        parts = self.grid.parts(blocks)
-        count = np.ones(len(blocks), np.int64)
-        for span, size in zip(self.spans, self.shape, strict=True):
-            start, stop = span.bounds(self.grid, parts, size)
-            count *= stop - start
+        whole, factors = self.factors()
+        count = np.full(1, whole, np.int64)
+        for factor in factors:
+            count = np.multiply.outer(count, factor).ravel()
         return count
 
     def elements_on_tiles(self) -> np.ndarray:

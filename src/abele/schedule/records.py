@@ -124,7 +124,7 @@ class Tensor:
     Attributes:
         name: unique in the schedule.
         type: its shape and element type.
-        kind: ``state`` (kept between steps), ``remote`` (state that lies in streaming memory; its home is where the tiles
+        kind: ``state`` (kept between steps), ``remote`` (state in streaming memory; its home is where the tiles
             receive it), ``hyper`` (set by the host between steps), ``argument`` (bound by the caller of a function),
             ``value`` (made by a step).
         home: where its elements lie.

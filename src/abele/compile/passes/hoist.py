@@ -1,13 +1,14 @@
 """Hoisting: what depends on weights alone is computed once, when they are loaded, and not in every step.
 
 Before: scaled or transposed weights, folded statistics, position tables … among the operations of the step. After:
-they are states named ``hoisted.N``, and the function ``load`` makes them from the weights. A weight that only ``load``
-reads does not lie on the tiles at all.
+they are states named ``hoisted.N.weight``, and the function ``load`` makes them from the weights. A weight that
+only ``load`` reads does not lie on the tiles at all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Operation, Port, Value
@@ -32,29 +33,45 @@ class Hoist:
     def run(self, graph: Graph) -> Graph:
         changed = graph.outputs_of("state")
         fixed = {v for name, v in graph.inputs_of("state").items() if name not in changed and name != "seed"}
-        constants: set[Value] = set()
+        constants: dict[Value, object] = {}
         moved: dict[Operation, None] = {}
+        known: dict[tuple, Operation] = {}
+        same: dict[Value, Value] = {}
+        operations = []
         for op in graph.operations:
+            if any(v in same for v in op.operands):
+                op = replace(op, operands=tuple(same.get(v, v) for v in op.operands))
             if op.name in _CONSTANT:
-                constants.update(op.results)
+                constants[op.result] = op.name, tuple(op.attributes.items())
             elif _can_move(op, fixed, constants):
+                operands = tuple(constants.get(v, v) for v in op.operands)
+                key = op.name, operands, tuple(op.attributes.items()), op.origin.ipu, op.origin.stage
+                first = known.setdefault(key, op)
+                if first is not op:  # kept once: a state of its own for each would fill the tiles
+                    same.update(zip(op.results, first.results, strict=True))
+                    continue
                 moved[op] = None
                 fixed.update(op.results)
+            operations.append(op)
+        outputs = tuple(same.get(v, v) for v in graph.outputs)
+        given, graph = graph, graph.replace(operations=tuple(operations), outputs=outputs)
         wanted = _wanted(graph, moved)
         while larger := [op for op in moved if _grows(op) and any(v in wanted for v in op.results)]:
             for op in larger:
                 del moved[op]
             wanted = _wanted(graph, moved)
         if not wanted:
-            return graph
-        ports = tuple(Port("state", f"hoisted.{i}") for i in range(len(wanted)))
+            return given
+        names = _names(graph, moved, wanted)
+        ports = tuple(Port("state", name) for name in names)
         kept = tuple(op for op in graph.operations if op not in moved)
         inputs = {"inputs": (*graph.inputs, *wanted), "input_ports": (*graph.input_ports, *ports)}
         main = graph.replace(operations=kept, **inputs)
-        return _without_unread(main).replace(functions={**graph.functions, LOAD: _load(graph, moved, wanted)})
+        load = _load(graph, moved, dict(zip(names, wanted, strict=True)))
+        return _without_unread(main).replace(functions={**graph.functions, LOAD: load})
 
 
-def _can_move(op: Operation, fixed: set[Value], constants: set[Value]) -> bool:
+def _can_move(op: Operation, fixed: set[Value], constants: Container[Value]) -> bool:
     if op.name in CONTROL or lookup(op.name).effect or op.name.startswith("random_"):
         return False
     return any(v in fixed for v in op.operands) and all(v in fixed or v in constants for v in op.operands)
@@ -70,7 +87,15 @@ def _wanted(graph: Graph, moved: dict[Operation, None]) -> list[Value]:
     return [v for op in moved for v in op.results if v in read]
 
 
-def _load(graph: Graph, moved: dict[Operation, None], wanted: list[Value]) -> Graph:
+def _names(graph: Graph, moved: dict[Operation, None], wanted: list[Value]) -> list[str]:
+    """``hoisted.N.weight`` after the largest state that each comes from, so that a report tells what it is."""
+    origins = {v: (v.type.bytes, name) for name, v in graph.inputs_of("state").items()}
+    for op in moved:
+        origins.update(dict.fromkeys(op.results, max(origins[v] for v in op.operands if v in origins)))
+    return [f"hoisted.{i}.{origins[v][1]}" for i, v in enumerate(wanted)]
+
+
+def _load(graph: Graph, moved: dict[Operation, None], wanted: dict[str, Value]) -> Graph:
     needed = {v for op in moved for v in op.operands}
     builder = Builder(LOAD)
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
@@ -78,8 +103,8 @@ def _load(graph: Graph, moved: dict[Operation, None], wanted: list[Value]) -> Gr
             builder.inputs.append(value)
             builder.input_ports.append(port)
     builder.operations = [op for op in graph.operations if op.name in _CONSTANT and op.result in needed] + list(moved)
-    for i, value in enumerate(wanted):
-        builder.emit("host_store", (value,), {"stream": f"hoisted.{i}"})
+    for name, value in wanted.items():
+        builder.emit("host_store", (value,), {"stream": name})
     return builder.finish(())
 
 

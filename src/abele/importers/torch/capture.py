@@ -78,7 +78,7 @@ class Capture:
 
     def state(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Initial values of the state inputs, in the machine's types."""
-        values = {n: to_numpy(t) for n, t in (self.parameters | self.buffers | self.constants).items()}
+        values = {n: to_numpy(t, n) for n, t in (self.parameters | self.buffers | self.constants).items()}
         if self.random:
             values["seed"] = np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32)
         return values
@@ -102,7 +102,7 @@ class Capture:
                     f"{expected.dtype} {list(expected.shape)}",
                     remedy="Capture the program again for these arguments.",
                 )
-        return [to_numpy(t) for t in leaves]
+        return [to_numpy(t, given.name) for t, given in zip(leaves, self.inputs, strict=True)]
 
     def result(self, arrays: Sequence[np.ndarray]) -> Any:
         """The program's result from the values of its ``anchor`` outputs (those of ``updated_inputs`` left out)."""

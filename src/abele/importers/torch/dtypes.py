@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from abele.errors import Unsupported
+from abele.errors import InvalidOperand, Unsupported
 from abele.ir import DType, TensorType
 
 _TO_MACHINE = {
@@ -40,12 +40,25 @@ def machine_type(tensor: torch.Tensor) -> TensorType:
     return TensorType(tuple(tensor.shape), machine_dtype(tensor.dtype))
 
 
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's values in the machine's form of its type (a copy only where the type changes)."""
+def to_numpy(tensor: torch.Tensor, name: str = "") -> np.ndarray:
+    """A tensor's values in the machine's form of its type (a copy only where the type changes).
+
+    Raises:
+        InvalidOperand: an integer does not fit the machine's 32 bits; ``name`` says whose it is.
+    """
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
         plain = plain.float()
-    return plain.cpu().numpy().astype(machine_dtype(tensor.dtype).numpy, copy=False)
+    given, target = plain.cpu().numpy(), machine_dtype(tensor.dtype).numpy
+    if given.dtype.kind in "iu" and given.dtype.itemsize >= target.itemsize and given.size:
+        low, high, limits = int(given.min()), int(given.max()), np.iinfo(target)
+        if low < limits.min or high > limits.max:
+            raise InvalidOperand(
+                f"{name or 'A tensor'} of type {tensor.dtype} holds {high if high > limits.max else low}, and the "
+                f"machine's integers have {8 * target.itemsize} bits",
+                remedy="Keep its values within those of a 32-bit integer.",
+            )
+    return given.astype(target, copy=False)
 
 
 def to_torch(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:

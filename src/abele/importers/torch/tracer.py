@@ -298,6 +298,8 @@ class Tracer(TorchDispatchMode):
     def _into(self, call: Call, args: tuple, kwargs: dict) -> Any:
         targets = {k: kwargs[k] for k in out_names(call.plain[1])}
         rest = {k: v for k, v in kwargs.items() if k not in targets}
+        if rest.get("dtype") is None and any(a.name == "dtype" for a in call.plain[0]._schema.arguments):
+            rest["dtype"] = next(iter(targets.values())).dtype  # what out= holds is the type to compute in
         outs = call.plain[0](*metas(args), **metas(on_meta(rest)))
         values = self._emit(call, outs, args, rest)
         values = values if isinstance(values, tuple) else (values,)

@@ -1,0 +1,44 @@
+"""The examples and documents that are programs run, and say what they claim."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(path: str):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_digits_learn_as_in_plain_torch():
+    accuracy, difference = loaded("examples/digits.py").main()
+    assert accuracy >= 97
+    assert difference <= 1e-4
+
+
+def test_an_operation_of_ones_own():
+    ran = subprocess.run([sys.executable, "examples/my_operation.py"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "gradient at [-1, 1, 2, 3]: [0. 2. 4. 6.]" in ran.stdout
+
+
+def test_a_chip_of_ones_own():
+    from abele.machine import find_system
+
+    system = find_system(f"{ROOT / 'examples/my_chip.py'}:system")
+    assert system.chip.estimate("Gather", rows=128, row_elements=64) == 40 + 128 * 10
+
+
+def test_one_program_through_every_stage():
+    ran = subprocess.run([sys.executable, "docs/one_program.py"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    for heading in ("1. A graph", "2. Passes", "3. The schedule", "4. The engine", "5. The reference", "6. Cost"):
+        assert heading in ran.stdout
