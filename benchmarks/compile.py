@@ -115,7 +115,7 @@ def prepare() -> None:
 
     from abele.importers.torch import capture
 
-    for module in ("abele.compile.session", "abele.cli.models", "abele.cost", "abele.zoo", "transformers"):
+    for module in ("abele.compile.session", "abele.programs", "abele.cost", "abele.zoo", "transformers"):
         importlib.import_module(module)
     torch.set_num_threads(1)
     with torch.device("meta"):
@@ -143,10 +143,10 @@ def compile_once(
         CPU seconds of ``capture``, ``compile`` (after the capture), ``warm`` and ``cost``; ``bytes`` that the compile
         held at most beyond what was held before; ``steps`` of the schedule.
     """
-    from abele.cli.models import compile_options, load
     from abele.compile.cache import Cache
     from abele.compile.executable import compile_graph
     from abele.cost import cost
+    from abele.programs import compile_options, load
 
     loaded = load(model, batch=1, train=train)
     options = compile_options(loaded, system=system, replicas=replicas, accumulate=accumulate)

@@ -6,8 +6,11 @@ import torch
 from torch import nn
 
 from abele.zoo import ZOO
-from benchmarks.programs import inference
+from benchmarks.programs import WITHOUT_TORCH, inference
 from benchmarks.rounds import Result, compare, one_thread
+
+LIBRARY = ("resnet50", "bert-base")
+"""Models with operations for which torch's library is preferred: they are also measured without it."""
 
 
 class _Chain(nn.Module):
@@ -53,8 +56,9 @@ def main() -> list[Result]:
     results = []
     for name, module, inputs in cases:
         run = inference(module.eval(), inputs)
+        native = inference(module, inputs, WITHOUT_TORCH) if name in LIBRARY else None
         with torch.inference_mode():
-            results.append(compare(name, run, lambda m=module, i=inputs: m(**i)))
+            results.append(compare(name, run, lambda m=module, i=inputs: m(**i), native))
     return results
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from abele.zoo import ZOO
-from benchmarks.programs import training
+from benchmarks.programs import WITHOUT_TORCH, training
 from benchmarks.rounds import Result, compare, one_thread
 
 RATE, MOMENTUM = 0.01, 0.9
@@ -52,7 +52,10 @@ def main() -> list[Result]:
     results = []
     for name, module, inputs in cases:
         run = training(module.train(), inputs, RATE, MOMENTUM)
-        results.append(compare(name, run, eager(module, inputs), rounds=5))
+        # Convolutions and pools are torch's library by preference: they are also measured without it.
+        images = any(isinstance(m, nn.Conv2d) for m in module.modules())
+        native = training(module, inputs, RATE, MOMENTUM, WITHOUT_TORCH) if images else None
+        results.append(compare(name, run, eager(module, inputs), native, rounds=5))
     return results
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,14 @@ from abele.machine import one_ipu
 from abele.machine.presets import gc200
 
 Run = Callable[[], dict[str, np.ndarray]]
+WITHOUT_TORCH = ("llvm", "numpy")
+"""The providers of an engine where torch is not installed."""
 
 
-def _engine(captured: Capture, options: CompileOptions, given: Mapping[str, torch.Tensor]) -> Run:
-    engine = Engine(compile_graph(captured.graph, options).schedule, threads=1)
+def _engine(
+    captured: Capture, options: CompileOptions, given: Mapping[str, torch.Tensor], providers: Sequence[str] | None
+) -> Run:
+    engine = Engine(compile_graph(captured.graph, options).schedule, threads=1, providers=providers)
     for tensors in (captured.parameters, captured.buffers, captured.constants):
         for name, tensor in tensors.items():
             if name in engine.states:
@@ -32,10 +36,10 @@ def _engine(captured: Capture, options: CompileOptions, given: Mapping[str, torc
     return lambda: engine.run(streams)
 
 
-def inference(module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Run:
+def inference(module: torch.nn.Module, inputs: dict[str, torch.Tensor], providers: Sequence[str] | None = None) -> Run:
     """A function that runs ``module(**inputs)`` on the engine; it is checked against torch once."""
     captured = capture(module, (), inputs)
-    run = _engine(captured, CompileOptions(system=one_ipu(gc200)), inputs)
+    run = _engine(captured, CompileOptions(system=one_ipu(gc200)), inputs, providers)
     with torch.inference_mode():
         want = first(module(**inputs)).numpy()
     made = next(iter(run().values()))[0, 0]
@@ -43,13 +47,19 @@ def inference(module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Run:
     return run
 
 
-def training(module: torch.nn.Module, inputs: dict[str, torch.Tensor], rate: float, momentum: float) -> Run:
+def training(
+    module: torch.nn.Module,
+    inputs: dict[str, torch.Tensor],
+    rate: float,
+    momentum: float,
+    providers: Sequence[str] | None = None,
+) -> Run:
     """A function that trains a module, whose forward gives (output, loss), for one step with SGD."""
     captured = capture(module, (), inputs, training=True)
     names = tuple(n for n, _ in module.named_parameters())
     fixed = (("dampening", 0.0), ("weight_decay", 0.0), ("learning_rate", rate), ("momentum", momentum))
     optimiser = Optimiser("sgd", (names,), (fixed,))
-    return _engine(captured, CompileOptions(system=one_ipu(gc200), optimiser=optimiser), inputs)
+    return _engine(captured, CompileOptions(system=one_ipu(gc200), optimiser=optimiser), inputs, providers)
 
 
 def first(value: Any) -> torch.Tensor:

@@ -11,33 +11,47 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """Medians of process CPU seconds for one step each, and how many rounds they are of."""
+    """Medians of process CPU seconds for one step each, and how many rounds they are of.
+
+    ``native`` is our engine without torch, where it is something else.
+    """
 
     name: str
     ours: float
     theirs: float
     rounds: int
+    native: float | None = None
 
     @property
     def ratio(self) -> float:
         return self.ours / self.theirs
 
     def __str__(self) -> str:
-        return f"{self.name:34s} {self.ours * 1e3:10.3f} ms {self.theirs * 1e3:10.3f} ms   ratio {self.ratio:5.2f}"
+        native = f"   without torch {self.native * 1e3:10.3f} ms" if self.native is not None else ""
+        ratio = f"ratio {self.ratio:5.2f}"
+        return f"{self.name:34s} {self.ours * 1e3:10.3f} ms {self.theirs * 1e3:10.3f} ms   {ratio}{native}"
 
 
 def compare(
-    name: str, ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 7, seconds: float = 0.3
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    native: Callable[[], object] | None = None,
+    rounds: int = 7,
+    seconds: float = 0.3,
 ) -> Result:
-    """Both after two warm runs, ``seconds`` of each in every round."""
+    """All after two warm runs, ``seconds`` of each in every round."""
+    functions = [f for f in (ours, theirs, native) if f is not None]
     for _ in range(2):
-        ours(), theirs()
-    counts = [max(1, int(seconds / max(1e-6, _cpu(f, 1)))) for f in (ours, theirs)]
-    times: tuple[list[float], list[float]] = ([], [])
+        for f in functions:
+            f()
+    counts = [max(1, int(seconds / max(1e-6, _cpu(f, 1)))) for f in functions]
+    times: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
-        for f, count, into in zip((ours, theirs), counts, times, strict=True):
+        for f, count, into in zip(functions, counts, times, strict=True):
             into.append(_cpu(f, count))
-    result = Result(name, statistics.median(times[0]), statistics.median(times[1]), rounds)
+    medians = [statistics.median(t) for t in times]
+    result = Result(name, medians[0], medians[1], rounds, medians[2] if native is not None else None)
     print(result, flush=True)
     return result
 

@@ -47,6 +47,7 @@ def compared(results: Sequence[Any]) -> list[Row]:
             "workload": r.name,
             "abele, CPU ms": r.ours * 1e3,
             "torch eager, CPU ms": r.theirs * 1e3,
+            "abele without torch, CPU ms": "" if r.native is None else r.native * 1e3,
             "ratio": r.ratio,
             "limit": 1.0,
             "holds": r.ratio <= 1.0,

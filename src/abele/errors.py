@@ -58,24 +58,28 @@ class InvalidOption(AbeleError):
     """
 
 
-class DoesNotFit(AbeleError):
-    """A tile holds more than its memory and the caller asked for that to be an error.
+class BadCache(AbeleError):
+    """A cache entry could not be read back; it is moved aside and the program is compiled again.
 
-    Compiling never raises this: what does not fit compiles and is reported. ``poptorch`` raises it only when
-    a program asks for it. Remedy: the report's levers (batch, recomputation, more stages, offload).
+    Raised when a file under the cache directory was cut short or edited: after ``truncate -s 10 ENTRY``, for
+    example. Remedy: none is needed, since the entry is made anew; a disk that damages files should be looked at.
     """
 
 
-class BadCache(AbeleError):
-    """A cache entry could not be read back; it is moved aside and the program is compiled again."""
-
-
 class UserProgramError(AbeleError):
-    """The user's own program or model file raised while Abele ran it; the original error is chained."""
+    """The user's own program, model file or description of a machine raised while Abele ran it.
+
+    Raised by ``abele profile mine.py:net`` when ``mine.py`` holds ``1 / 0``; the original error is chained. Remedy:
+    mend the line that the message names.
+    """
 
 
 class Bug(AbeleError):
-    """A rule of the graph or the schedule was broken: a fault of Abele, with the rule and the place named."""
+    """A rule of the graph or the schedule was broken: a fault of Abele, with the rule and the place named.
+
+    Raised, for example, by ``abele.ir.check`` of a graph that uses a value before it is made, which no captured
+    model gives, or by a plan that leaves an element of its result unwritten. Remedy: report it with the program.
+    """
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from . import _placement
 from ._errors import Error, require
+from ._options_effects import note
 from .enums import MultiConvPlanType
 
 
@@ -229,6 +230,9 @@ class MultiConv:
         running = _placement.current_capture()
         if running is None:
             return
+        if self.settings:
+            shown = ", ".join(self.settings)
+            note(f"poptorch.MultiConv ({shown})", "each of its convolutions is planned by itself")
         if running.multi_conv is not None:
             raise Error("Nested poptorch.MultiConv is not supported: close the outer one first.")
         running.multi_conv, running.convolutions = self, 0

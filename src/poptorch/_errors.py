@@ -1,10 +1,14 @@
-"""The exceptions that the vendor's API promises, with the attributes it promises."""
+"""The exceptions that the vendor's API promises, with the attributes it promises.
+
+Programs, and the vendor's public tests, tell errors and log lines apart by a few fixed phrases. Where such a test
+matches a phrase it is part of the API and stands here word for word; all other texts are this project's own.
+"""
 
 from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """An error of the program or a misuse of the API, found while compiling or running a model.
+    """Something that the user can put right, found while a model is compiled or run.
 
     Attributes:
         message: what is wrong, without context.

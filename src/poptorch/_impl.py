@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import threading
 
+import torch
+
 from . import _placement
+from ._host_weights import link_of
 
 _context = threading.local()
 
@@ -25,3 +28,18 @@ def setIpuContext(val: bool) -> None:
 def isDispatchTracing() -> bool:
     """Whether the operations that this thread runs are being captured."""
     return _placement.current_capture() is not None
+
+
+def unwrapModelIfNecessary(model: torch.nn.Module) -> None:
+    """Give the tensors of a module that is being trained their own classes back, with their present values."""
+    link = link_of(model)
+    if link is not None:
+        link.refresh()
+        link.release()
+
+
+def rewrapModelIfNecessary(model: torch.nn.Module) -> None:
+    """Undo :func:`unwrapModelIfNecessary`."""
+    link = link_of(model)
+    if link is not None:
+        link.adopt()

@@ -20,7 +20,6 @@ LOSS_SCALING = "loss_scaling"
 """Name of the hyper value that scales the loss."""
 
 _KIND = {"sgd": "sgd", "adam": "adam", "adamw": "adam", "rmsprop": "rmsprop", "lamb": "lamb"}
-_FROM_USER = {"learning_rate": "lr"}
 #: The names that users see in ``ipu_param``, as the vendor writes them.
 _PARAMETER_NAMES = {
     "learning_rate": "learningRate",
@@ -59,16 +58,16 @@ class Plan:
     loss_scaling: str
     accumulator: str
 
-    def hypers(self, spec: OptimizerSpec) -> dict[str, np.float32]:
+    def hypers(self, spec: OptimizerSpec) -> dict[str, np.ndarray]:
         """Hyper values of the program for an optimizer that agrees with it on everything constant."""
         found = {}
         for index, constants in enumerate(self.optimiser.constants):
             fixed = dict(constants)
             for name in HYPERS[self.optimiser.kind]:
                 if name not in fixed:
-                    found[f"{name}.{index}"] = np.float32(_value(spec, index, name))
+                    found[f"{name}.{index}"] = np.array(_value(spec, index, name), np.float32)
         if self.loss_scaling:
-            found[self.loss_scaling] = np.float32(spec.loss_scaling.value)
+            found[self.loss_scaling] = np.array(spec.loss_scaling.value, np.float32)
         return found
 
     def check(self, spec: OptimizerSpec) -> None:
@@ -89,8 +88,12 @@ class Plan:
             )
 
 
+def _user_name(name: str) -> str:
+    return "lr" if name == "learning_rate" else name
+
+
 def _value(spec: OptimizerSpec, group: int, name: str) -> float:
-    value = spec.groups[group].values[_FROM_USER.get(name, name)].value
+    value = spec.groups[group].values[_user_name(name)].value
     # The program has no infinity among its numbers; no norm reaches this.
     return min(value, float(np.finfo(np.float32).max))
 
@@ -110,7 +113,7 @@ def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool) ->
     groups = tuple(tuple(names[id(p)] for p in g.parameters if id(p) in names) for g in spec.groups)
     constants = []
     for index, group in enumerate(spec.groups):
-        fixed = [h for h in HYPERS[kind] if group.values[_FROM_USER.get(h, h)].constant]
+        fixed = [h for h in HYPERS[kind] if group.values[_user_name(h)].constant]
         constants.append(tuple((h, _value(spec, index, h)) for h in fixed))
     scaled = not spec.loss_scaling.constant or spec.loss_scaling.value != 1.0
     halves = [t == "float16" for t in (spec.first_moment_type, spec.second_moment_type)]

@@ -8,6 +8,7 @@ gains an effect loses its row.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ._logging import log_once
@@ -19,23 +20,27 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     "": {
         "sync_pattern": "the modelled machine synchronises as the schedule says",
         "ipu_id": _NO_DEVICE,
+        "ipu_version": "programs are compiled for the machine of Abele's session (ABELE_SYSTEM)",
         "log_dir": "nothing is written there",
         "max_repeat_logs": "the log is short",
+        "module_namescope_enabled": "operations are known by the user's source lines",
         "show_compilation_progress_bar": "compiling shows no bar",
         "source_location_excludes": "source lines are taken from the first frame outside poptorch and torch",
-        "available_memory_proportion": _TIMING,
+        "stable_norm": "the moments of a normalisation are always computed so that little cancels",
     },
     "Training": {
+        "auto_loss_scaling": "the loss scale stays what the optimizer's loss_scaling says",
         "convolution_dithering": _TIMING,
+        "meanAccumulationAndReplicationReductionStrategy": "gradients are summed first and divided after",
     },
     "Precision": {
         "floating_point_exceptions": "the host's arithmetic does not stop on exceptions",
+        "stochastic_rounding": "results are rounded to the nearest number",
     },
     "TensorLocation": {
         "num_io_tiles": _TIMING,
         "location_activation": _TIMING,
         "location_weight": _TIMING,
-        "location_optimizer": _TIMING,
         "location_accumulator": _TIMING,
     },
 }
@@ -43,31 +48,44 @@ NO_EFFECT: dict[str, dict[str, str]] = {
 #: Options of the lower layer that the compiler or the engine looks at; all others are recorded only.
 POPART_WITH_EFFECT = frozenset(
     {
-        "syntheticDataMode",
-        "enableStochasticRounding",
-        "partialsTypeMatMuls",
-        "convolutionOptions",
-        "instrumentWithHardwareCycleCounter",
-        "engineOptions",
-        "cachePath",
-        "enableEngineCaching",
-        "updatableNamedBuffers",
         "autoRecomputation",
+        "cachePath",
+        "convolutionOptions",
+        "enableEngineCaching",
+        "instrumentWithHardwareCycleCounter",
+        "partialsTypeMatMuls",
+        "syntheticDataMode",
     }
 )
+#: Options of the lower layer that would change numbers: that they do not is worth a warning.
+_NUMERIC = frozenset({"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding"})
+
+
+def note(what: str, reason: str, level: int = logging.WARNING) -> None:
+    """Say once that something accepted has no effect."""
+    log_once(level, f"{what} is accepted but has no effect: {reason}.")
 
 
 def note_no_effect(group: str, name: str, value: Any, default: Any) -> None:
     """Say once that the option ``name`` of ``group`` has no effect, when that is so."""
     reason = NO_EFFECT.get(group, {}).get(name)
     if reason is not None and value != default:
-        shown = f"{group}.{name}" if group else name
-        log_once(logging.WARNING, f"The option {shown} is accepted but has no effect: {reason}.")
+        note(f"The option {f'{group}.{name}' if group else name}", reason)
 
 
-def note_popart_no_effect(key: str) -> None:
+def note_optimizer_location(settings: Mapping[str, int]) -> None:
+    """Say once which settings of the optimizer's location have no effect: all but on chip or not."""
+    for name in settings:
+        if name != "onChip":
+            note(f"The option TensorLocation.location_optimizer[{name}]", _TIMING)
+
+
+def note_popart_no_effect(key: str, value: Any = None) -> None:
     """Say once that an option of the lower layer is recorded without effect, when that is so."""
-    if key not in POPART_WITH_EFFECT:
-        log_once(
-            logging.INFO, f"The option _Popart.{key} is recorded but has no effect: it steers the vendor's compiler."
-        )
+    if key == "convolutionOptions" and isinstance(value, Mapping):
+        for name in value:
+            if name != "partialsType":
+                note_popart_no_effect(f"{key}[{name}]")
+    elif key not in POPART_WITH_EFFECT:
+        level = logging.WARNING if key in _NUMERIC else logging.INFO
+        note(f"The option _Popart.{key}", "it steers the vendor's compiler", level)

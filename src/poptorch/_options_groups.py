@@ -14,7 +14,7 @@ from ._engine_options import note_unknown
 from ._errors import require
 from ._logging import logger
 from ._options_base import FROZEN, OptionsDict
-from ._options_effects import note_popart_no_effect
+from ._options_effects import note_optimizer_location, note_popart_no_effect
 
 
 def _boolean(name: str, value: Any) -> bool:
@@ -57,7 +57,7 @@ class _PopartOptions:
         """Set one option; its name and the type of ``value`` are checked when a model is compiled."""
         self.checkIsFrozen(key)
         require(isinstance(key, str), f"An option's name is a string, not {key!r}.")
-        note_popart_no_effect(key)
+        note_popart_no_effect(key, value)
         if key == "engineOptions" and isinstance(value, Mapping):
             note_unknown(value)
         self.options[key] = value
@@ -295,7 +295,7 @@ class _TensorLocationOptions(OptionsDict):
         """Set aside this many tiles of each IPU for transfers: an even number from 32 to 192."""
         require(
             isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0,
-            "numIOTiles must be an even number between 32 and 192.",
+            "numIOTiles takes an even number of tiles, 32 at least and 192 at most.",
         )
         self.set(num_io_tiles=num_tiles)
         return self
@@ -317,8 +317,10 @@ class _TensorLocationOptions(OptionsDict):
         return self._locate("weight", location)
 
     def setOptimizerLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
-        """Where optimizer state is kept."""
-        return self._locate("optimizer", location)
+        """Where optimizer state is kept: ``useOnChipStorage(False)`` moves it to streaming memory."""
+        self._locate("optimizer", location)
+        note_optimizer_location(location.toDict())
+        return self
 
     def setAccumulatorLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
         """Where gradient accumulators are kept."""

@@ -13,9 +13,6 @@ import numpy as np
 import torch
 
 from abele.compile import session
-from abele.compile.cache import Cache
-from abele.compile.passes.update import Optimiser
-from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
 from abele.engine.engine import Engine
 from abele.errors import AbeleError
@@ -26,17 +23,17 @@ from abele.ir import Graph, Port
 
 from . import _optimizer_spec, _outputs, _placement
 from ._arguments import Batching, Expected
+from ._compiling import cache_of, compile_options, with_partials, write_profile
+from ._device import ipuHardwareIsAvailable
 from ._errors import Error
 from ._host_weights import plain_tensors
 from ._logging import logger
 from ._strategies import PipelinedExecution, ShardedExecution
-from .enums import OutputMode, ReductionType
+from .enums import OutputMode
 from .optim._spec import OptimizerSpec
 from .options import Options
 
 LOSS = "loss"
-#: Values of the lower layer's option ``autoRecomputation`` that ask for recomputation of layers.
-_RECOMPUTE_LAYERS = (1, 3, 4)
 
 
 @contextlib.contextmanager
@@ -220,33 +217,28 @@ def build(
     _check_pipeline(count, batching, training)
     _check_ipus(captured.graph, options)
     plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1) if training else None
-    graph = _with_ports(captured, training).replace(name=_identifier(type(model).__name__))
+    graph = with_partials(_with_ports(captured, training), options._Popart.options)
+    graph = graph.replace(name=_identifier(type(model).__name__))
     turns = batching.accumulation if training else batching.iterations if count > 1 else 1
     current = session.current()
-    compile_options = CompileOptions(
-        current.system,
-        replicas=batching.replicas,
-        accumulation=turns,
-        stages=count,
-        optimiser=(plan.optimiser if plan else Optimiser("sgd", ())) if training else None,
-        loss_scaling=plan.loss_scaling if plan else "",
-        mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
-        accumulator=plan.accumulator if plan else "",
-        recompute="layers" if options._Popart.options.get("autoRecomputation") in _RECOMPUTE_LAYERS else "checkpoints",
+    asked = compile_options(
+        options, replicas=batching.replicas, turns=turns, stages=count, training=training, plan=plan
     )
-    cache = Cache(options.executable_cache_path) if options.executable_cache_path else None
+    cache = cache_of(options)
     first = captured.inputs[0].shape if captured.inputs else ()
     compiled = current.compile(
         f"{options.model_name or type(model).__name__} ({'training' if training else 'inference'})",
         graph,
-        compile_options,
+        asked,
         samples=(first[0] if first else 1) * turns * batching.replicas,
         cache=cache,
     )
+    if options.profile_dir is not None:
+        write_profile(compiled, options.profile_dir)
     kept = cache or current.cache
     runs = batching.iterations * batching.accumulation // turns
     seconds = time.perf_counter() - started
-    native = kept.directory / "native" if kept is not None else None
+    native = kept.native if kept is not None else None
     return Program(captured, expected, batching, runs, compiled, training, plan, seconds, native)
 
 
@@ -262,7 +254,8 @@ def _refuse_exchanged_buffers(captured: Capture) -> None:
     for name in captured.reassigned:
         if name in captured.removed:
             raise Error(
-                f"Buffer {name} is removed from the model when calling the forward method. This is not supported."
+                f"Buffer {name} is removed from the model when calling the forward method. Keep it: a compiled program "
+                "has the same buffers in every call."
             )
         raise Error(
             f"Buffer {name} is reassigned within the model when calling the forward method. This is not supported. "
@@ -284,18 +277,20 @@ def _check_pipeline(stages: int, batching: Batching, training: bool) -> None:
             )
     elif batching.iterations < stages:
         raise Error(
-            "poptorch.Options().deviceIterations must be greater than or equal to the number of pipeline stages "
-            f"({stages}) when using poptorch.PipelinedExecution."
+            f"poptorch.Options().deviceIterations must be greater: a pipeline needs one for each of its {stages} "
+            f"stages to fill, and {batching.iterations} were asked for."
         )
 
 
 def _check_ipus(graph: Graph, options: Options) -> None:
+    """Real systems hand out IPUs in powers of two; the model of one takes any number."""
     count = 1 + max((op.origin.ipu for op in graph.operations), default=0)
     rounded = 1 << (count - 1).bit_length()
-    if count != rounded and not options.auto_round_num_ipus:
+    if count != rounded and not options.auto_round_num_ipus and ipuHardwareIsAvailable():
         raise Error(
-            f"Incompatible number of IPUs: The model specifies the use of {count} IPUs, and {rounded} would be "
-            "reserved, because IPUs are reserved in powers of 2. Use another number of IPUs, or set "
+            f"Incompatible number of IPUs: The model specifies the use of {count} IPUs, however PopTorch must reserve "
+            f"a minimum of {rounded} in order to allow the model to run, because PopTorch must reserve a power of 2 or "
+            "maximum of 64 IPUs per process. Please reconfigure your model to use a different number of IPUs or set "
             "poptorch.Options().autoRoundNumIPUs(True)."
         )
 
@@ -334,7 +329,7 @@ def _only_loss(captured: Capture) -> int:
     found = captured.independent_losses()
     if not found:
         raise Error(
-            "Couldn't find a loss in graph! Training needs one: return one of torch's losses, or mark a tensor with "
+            "Couldn't find a loss in graph. Training needs one: return one of torch's losses, or mark a tensor with "
             "poptorch.identity_loss."
         )
     if len(found) > 1:

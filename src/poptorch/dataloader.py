@@ -80,7 +80,7 @@ class DataLoader(torch.utils.data.DataLoader):
         batch_size: elements of one micro-batch; None to take the elements of the data set as batches.
         shuffle: whether to permute at every epoch; with several processes ``options.randomSeed`` is needed.
         num_workers: processes that load.
-        drop_last: drop the incomplete batch at the end (default True, unlike PyTorch).
+        drop_last: leave out what does not fill the last batch (default True, unlike PyTorch).
         persistent_workers: keep the workers from epoch to epoch (default: when there are any).
         auto_distributed_partitioning: give each process its part of the data set.
         mode: whether to load in this process or ahead in another.

@@ -42,7 +42,7 @@ class OutputMode(enum.IntEnum):
     """Which of the outputs of one call come back to the host.
 
     ``Final``: those of the last micro-batch; ``EveryN``: of each N-th; ``All``: of every one; ``Sum``: their
-    sum; ``Default``: ``All`` for inference, ``Final`` for training.
+    sum; ``Default``: ``Final`` in training and ``All`` otherwise.
     """
 
     Final = 0

@@ -1,0 +1,379 @@
+"""The wrapper of a model: compiles it at the first call and runs it. ``_attachment`` keeps the weights in step."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import copy
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import _export, _hooks, _outputs, _popart_checks, optim
+from ._arguments import canonical, detached
+from ._attachment import Attachment
+from ._errors import Error, require
+from ._host_weights import Link, link_of, plain_tensors
+from ._inspection import NOT_COMPILED
+from ._latency import Latencies
+from ._printing import module_repr
+from ._program import Program, build, translated
+from ._structure import flatten
+from ._trainer import Trainer
+from .enums import ConnectionType, MeanReductionStrategy
+from .optim._spec import log_spec
+from .options import Options
+
+__all__ = ["PoplarExecutor", "load", "wrap"]
+
+_alive: weakref.WeakSet[PoplarExecutor] = weakref.WeakSet()
+
+
+@atexit.register
+def _destroy_all() -> None:
+    """Cut every link before the interpreter takes objects apart: torch insists on its own classes then."""
+    for executor in list(_alive):
+        with contextlib.suppress(Exception):
+            executor.destroy()
+
+
+def wrap(
+    model: torch.nn.Module | PoplarExecutor,
+    options: Options | None,
+    *,
+    training: bool,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> PoplarExecutor:
+    """The executor of a module, or of the module inside another executor.
+
+    Raises:
+        RuntimeError: when the module is to be trained and already is by another executor.
+        Error: for options that do not go together.
+    """
+    user = model._user_model if isinstance(model, PoplarExecutor) else model
+    require(isinstance(user, torch.nn.Module), f"A torch.nn.Module is needed, not {model!r}.")
+    require(
+        options is None or isinstance(options, Options), f"The options are poptorch.Options or None, not {options!r}."
+    )
+    return PoplarExecutor(user, Options() if options is None else options, training, optimizer)
+
+
+def _linked(executor: PoplarExecutor) -> Link:
+    """Tie the user's module to the executor that trains it; RuntimeError when another one does."""
+    model = executor._user_model
+    link = link_of(model)
+    if link is not None:
+        if link.alive():
+            raise RuntimeError(
+                "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to "
+                "unwrap before wrapping again."
+            )
+        link.cut()
+    return Link(model, executor.copyWeightsToHostIfNeeded, executor.destroy)
+
+
+def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+    """An executor from a file that ``save`` or ``compileAndExport`` wrote with the model in it."""
+    contents = _export.read(filename)
+    if contents.model is None:
+        raise Error(f"{filename!r} has no model in it: wrap the model yourself and call loadExecutable on the wrapper.")
+    options = contents.options.clone()
+    if edit_opts_fn is not None:
+        edit_opts_fn(options)
+    executor = wrap(contents.model, options, training=contents.training, optimizer=contents.optimizer)
+    executor._take_over(contents)
+    return executor
+
+
+class PoplarExecutor(Attachment):
+    """A model that runs as a compiled program. Made by ``trainingModel`` and ``inferenceModel``.
+
+    Calling it compiles it when needed and runs all device iterations. Attributes that it does not have itself are
+    those of the user's model.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, options: Options, training: bool, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        if not training and options.Training.gradient_accumulation != 1:
+            raise Error(
+                "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
+                "(1) when running a poptorch.inferenceModel()."
+                + (
+                    " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run "
+                    "for pipelined execution instead."
+                    if options._execution_strategy.kind == "pipelined"
+                    else ""
+                )
+            )
+        options._freeze()
+        self._options = options.clone()
+        self._options._freeze()
+        self._user_model = model
+        # A copy of the root alone: whether it is in training mode is decided now; all below it is shared.
+        self._model = copy.copy(model)
+        self._training = training
+        self._program: Program | None = None
+        self._attached = False
+        self._device_ahead = False
+        self._uploaded = 0
+        self._trainer = Trainer(self._options.relax_optimizer_checks, self._hand_over_optimizer_state)
+        self._latencies = Latencies()
+        self._anchored: dict[str, np.ndarray] = {}
+        self._ran = False
+        self._link: Link | None = None
+        _alive.add(self)
+        if training:
+            if optimizer is None and any(True for _ in model.parameters()):
+                optimizer = optim.SGD(model.parameters(), lr=0.01)
+            self._link = _linked(self)
+            if optimizer is not None:
+                self.setOptimizer(optimizer)
+
+    # -- compiling ----------------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for calls with arguments like these, without running. A compiled model is compiled anew."""
+        args, kwargs = canonical(self._model, args, kwargs)
+        self._compile(*detached((args, kwargs)))
+
+    def _compile(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        if self._program is not None:
+            self._leave_device()
+        if self._training and self._link is None:
+            self._link = _linked(self)
+        _popart_checks.validate(self._options.toDict())
+        _hooks.run_pre_compile()
+        with translated():
+            spec = self._trainer.spec
+            self._program = build(self._model, self._options, args, kwargs, training=self._training, spec=spec)
+            self._check_names(self._program)
+            if spec is not None:
+                log_spec(spec, "Setting")
+            if self._options.connection_type is not ConnectionType.Never:
+                self._attach()
+        _hooks.run_post_compile()
+
+    def _check_names(self, program: Program) -> None:
+        missing = [n for n in self._options.updatable_named_buffers if n not in dict(self._model.named_buffers())]
+        if missing:
+            self._program = None
+            raise Error(f"updatableNamedBuffers: the model has no buffer {', '.join(map(repr, missing))}.")
+        for short, anchor in self._options.anchored_tensors.items():
+            name = anchor.long_name
+            if name.removeprefix("UpdatedVar___") not in program.host_tensors:
+                self._program = None
+                raise Error(
+                    f"The tensor {name!r} cannot be anchored as {short!r}: parameters, buffers and UpdatedVar___<name> "
+                    f"can be, of {', '.join(program.host_tensors)}. Return any other from the model's forward."
+                )
+
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile for these arguments and write the program to a file (see :meth:`save`)."""
+        self.compile(*args, **kwargs)
+        self.save(filename, export_model=export_model)
+
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled program to a file; with ``export_model`` also the model, the options and the optimizer.
+
+        Args:
+            filename: the file, or a folder that exists, in which it is called ``model.poptorch``.
+            export_model: whether :func:`poptorch.load` can restore everything from the file.
+            save_rng_state: whether to keep the state of the random numbers.
+        """
+        require(self._program is not None, NOT_COMPILED)
+        program = self._require()
+        self.copyWeightsToHostIfNeeded()
+        self._hand_over_optimizer_state()
+        with plain_tensors(self._user_model):
+            _export.write(
+                filename,
+                model=self._user_model if export_model else None,
+                options=self._options,
+                training=self._training,
+                optimizer=self._trainer.optimizer if export_model else None,
+                rng_state=self.rng_state if save_rng_state and self._attached else None,
+                program=program,
+            )
+
+    def loadExecutable(self, filename: str) -> None:
+        """Take a compiled program from a file that :meth:`save` or :meth:`compileAndExport` wrote.
+
+        The file's program belongs to one model and one machine; when this model makes another it is compiled.
+        """
+        self._take_over(_export.read(filename))
+
+    def _take_over(self, contents: _export.Contents) -> None:
+        with contents.cached(self._options) as options:
+            own, self._options = self._options, options
+            try:
+                self._compile(contents.args, contents.kwargs)
+            finally:
+                self._options = own
+        if contents.rng_state is not None and self._attached:
+            self.rng_state = contents.rng_state
+
+    # -- running ------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model for all device iterations; arguments and result are those of the model's ``forward``.
+
+        Dimension 0 of every tensor holds deviceIterations × gradientAccumulation × replicationFactor micro-batches, in
+        that order.
+
+        Raises:
+            Error: when the arguments differ from those that the model was compiled for; see the messages.
+            AssertionError: when a batch does not divide into micro-batches.
+        """
+        started = time.perf_counter()
+        args, kwargs = detached(canonical(self._model, args, kwargs))
+        if self._program is None:
+            self._compile(args, kwargs)
+        program = self._require()
+        leaves = program.expected.match(args, kwargs)
+        if self._options.connection_type is ConnectionType.Never:
+            raise Error(
+                "Trying to run a model on an offline device: with ConnectionType.Never it can only be compiled."
+            )
+        with translated():
+            if not self._attached:
+                self._attach()
+            self._before_run(program)
+            began = time.perf_counter()
+            mode = _outputs.resolved(self._options.output_mode, self._training)
+            synthetic = self._options.synthetic_data or bool(self._options._Popart.options.get("syntheticDataMode"))
+            arrays = program.run(leaves, mode, self._options.output_return_period, synthetic)
+            ended = time.perf_counter()
+            self._ran = True
+            if program.training and program.updated:
+                self._device_ahead = True
+            self._trainer.ahead = self._training
+            for short, anchor in self._options.anchored_tensors.items():
+                self._anchored[short] = program.engine.read(anchor.long_name.removeprefix("UpdatedVar___"))
+            program.write_back(arrays, leaves)
+            result = program.result(arrays)
+        self._latencies.add(started, began, ended, time.perf_counter())
+        _refuse_backward(result)
+        return result
+
+    def _before_run(self, program: Program) -> None:
+        """Bring what was changed on the host, by other executors or by loading, to the device."""
+        link = link_of(self._user_model)
+        if link is not None and link is not self._link:
+            link.refresh()
+            if link.version != self._uploaded:
+                self.copyWeightsToDevice()
+        self._trainer.write_new_state(program)
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The user's model."""
+        return self._user_model
+
+    @property
+    def options(self) -> Options:
+        """The options that the model was wrapped with, frozen."""
+        return self._options
+
+    def eval(self) -> PoplarExecutor:
+        """Put the model into evaluation mode; a compiled program stays as it is until it is destroyed."""
+        return self.train(False)
+
+    def train(self, mode: bool = True) -> PoplarExecutor:
+        """Put the model into training or evaluation mode; a compiled program stays as it is until it is destroyed."""
+        self._model.train(mode)
+        return self
+
+    def __getattr__(self, attr: str) -> Any:
+        if attr.startswith("__") or "_user_model" not in self.__dict__:
+            raise AttributeError(attr)
+        return getattr(self._user_model, attr)
+
+    def __repr__(self) -> str:
+        return module_repr(self._user_model)
+
+    def __reduce__(self) -> Any:
+        """A pickle or a copy is a wrapper that has not been compiled, of the module with its present weights."""
+        self.copyWeightsToHostIfNeeded()
+        parts = (self._user_model, self._options.clone(), self._training, self._trainer.optimizer)
+        return _unpickled, parts
+
+    # -- the optimizer ------------------------------------------------------------------------------------
+
+    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Train with this optimizer from now on, or with what has changed in the one in use.
+
+        Raises:
+            Error: in an inference model, or for a change of what is built into the program.
+            ValueError: when the optimizer needs another reduction strategy and the model is already compiled.
+        """
+        if not self._training:
+            raise Error("setOptimizer() is for models that poptorch.trainingModel made.")
+        if isinstance(optimizer, optim.Optimizer) and getattr(optimizer, "accum_type", None) is torch.float16:
+            self._average_while_running()
+        program = self._program
+        self._trainer.set(optimizer, program, self._attached)
+        if program is not None and self._attached:
+            self._trainer.write_hypers(program)
+
+    def _average_while_running(self) -> None:
+        training = self._options.Training
+        running = MeanReductionStrategy.Running
+        if training.meanAccumulationAndReplicationReductionStrategy is running:
+            return
+        if self._program is not None:
+            raise ValueError(
+                "An optimizer with accum_type=torch.float16 needs the reduction strategy Running, and the model is "
+                "already compiled with another one: call destroy() on it first."
+            )
+        self._options._unfreeze()
+        training.setMeanAccumulationAndReplicationReductionStrategy(running)
+        self._options._freeze()
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def destroy(self) -> None:
+        """Free the compiled program; the weights come back to the host. The next call compiles again."""
+        self._leave_device()
+        self._program = None
+        self._ran = False
+        if self._link is not None:
+            self._link.cut()
+            self._link = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.destroy()
+
+
+def _unpickled(
+    model: torch.nn.Module, options: Options, training: bool, optimizer: torch.optim.Optimizer | None
+) -> PoplarExecutor:
+    return wrap(model, options, training=training, optimizer=optimizer)
+
+
+class _NoBackward:
+    """Stands for ``backward`` on the tensors that a model returns."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        raise Error(
+            "What a compiled model returns has no gradients, so backward() has nothing to do. A trainingModel "
+            "computes them and updates the weights in every call; wrap the model with poptorch.trainingModel for that."
+        )
+
+    def __reduce__(self) -> Any:
+        # In a file of tensors only what torch reads without trust may stand, and this is no part of the data.
+        return collections.OrderedDict, ()
+
+
+_no_backward = _NoBackward()
+
+
+def _refuse_backward(result: Any) -> None:
+    for tensor in flatten(result):
+        tensor.backward = _no_backward  # type: ignore[method-assign]

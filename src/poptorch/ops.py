@@ -13,6 +13,7 @@ import torch
 
 from . import _library, _placement
 from ._errors import Error, require
+from ._options_effects import note
 from ._structure import map_tensors
 from .enums import MatMulSerializationMode, OverlapMode
 from .options import Attribute
@@ -132,16 +133,21 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     Args:
         tensor: the result of a convolution, matrix product, embedding or indexing operation.
         available_memory_proportion: above 0, up to 1.
+
+    The plan of a single operation cannot be steered here: ``options.setAvailableMemoryProportion`` does it for all.
     """
     require(
         0 < available_memory_proportion <= 1,
         f"The proportion of memory is above 0 and up to 1, not {available_memory_proportion!r}.",
     )
+    note("poptorch.set_available_memory", "use options.setAvailableMemoryProportion, which is for all operations")
     return _ops.set_available_memory(tensor, available_memory_proportion)
 
 
 def _overlap(tensors: Any, mode: OverlapMode, mark: Any, name: str) -> Any:
     require(isinstance(mode, OverlapMode), f"{name} takes a poptorch.OverlapMode, not {mode!r}.")
+    if mode is not OverlapMode.NoOverlap:
+        note(f"poptorch.{name}", "transfers to and from the host overlap with nothing on the modelled machine")
     return map_tensors(tensors, lambda t: mark(t, mode.value))
 
 
@@ -167,7 +173,7 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 
 def _check_size(size: int) -> None:
     if size == 0:
-        raise Error("The start and end of a slice must be different.")
+        raise Error("A slice of no elements is asked for: its size must be 1 or more.")
     if size < 0:
         raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
 

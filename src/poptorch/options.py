@@ -1,4 +1,4 @@
-"""``poptorch.Options``: how a model is compiled and run."""
+"""``poptorch.Options``: everything that can be chosen about a wrapped model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ._config_file import ConfigFileError
 from ._errors import require
 from ._logging import logger
 from ._options_base import OptionsDict, plain
+from ._options_effects import note
 from ._options_groups import (
     TensorLocationSettings,
     _DistributedOptions,
@@ -78,6 +79,8 @@ class Attribute:
     def __enter__(self) -> None:
         running = _placement.current_capture()
         if running is not None:
+            for name in self._attributes:
+                note(f"The attribute {name} of operations", "it steers the vendor's compiler")
             self._previous = running.attributes
             running.attributes = {**running.attributes, **self._attributes}
 
@@ -115,7 +118,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 class Options(OptionsDict):
-    """How a model is compiled and run.
+    """Everything that can be chosen about a wrapped model.
 
     Every method that sets something returns the options, so that calls chain; every value reads as an
     attribute (``options.device_iterations``). The options freeze when a model or a data loader takes them;
@@ -261,12 +264,14 @@ class Options(OptionsDict):
         Args:
             short_name: the name to read it by.
             long_name: its name in the program, as ``getTensorNames()`` lists it.
-            output_mode: which values to keep; as for the outputs when None.
+            output_mode: recorded only: the value after the last micro-batch of a call is kept.
             output_return_period: with ``EveryN``, the N.
         """
         self.checkIsFrozen("anchored_tensors")
         mode = enums.OutputMode.Default if output_mode is None else output_mode
         _member("anchorTensor", mode, enums.OutputMode)
+        if mode not in (enums.OutputMode.Default, enums.OutputMode.Final):
+            note("The output mode of anchorTensor", "an anchored tensor gives its value after the last micro-batch")
         anchor = AnchoredTensor(long_name, mode, _count("output_return_period", output_return_period))
         self.set(anchored_tensors={**self._values["anchored_tensors"], short_name: anchor})
         return self
@@ -336,7 +341,10 @@ class Options(OptionsDict):
         return self
 
     def setAvailableMemoryProportion(self, available_memory_proportion: Mapping[str, float]) -> Options:
-        """How much of each tile's memory an operation may use temporarily, by IPU: ``{"IPU0": 0.5}``."""
+        """How much of each tile's memory an operation may use temporarily, by IPU: ``{"IPU0": 0.5}``.
+
+        All IPUs are planned alike, by the least of the numbers.
+        """
         self.checkIsFrozen("available_memory_proportion")
         proportions: dict[int, float] = {}
         for key, value in available_memory_proportion.items():
@@ -358,7 +366,10 @@ class Options(OptionsDict):
         return self
 
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
-        """Write a profile of the compiled program and its run to ``profile_dir`` (default: here)."""
+        """Write what a program costs on the modelled machine to ``profile_dir`` (default: here) when it is compiled.
+
+        Two files, named after the model: ``.json`` and a page, ``.html``.
+        """
         folder = "." if profile_dir is None else profile_dir
         self.set(profile_dir=folder)
         engine = dict(self._popart.options.get("engineOptions", {}))
@@ -374,7 +385,7 @@ class Options(OptionsDict):
         return self
 
     def enableStableNorm(self, enabled: bool) -> Options:
-        """Compute the variance of normalisations in two passes, with less cancellation."""
+        """Ask for normalisations whose variance suffers less cancellation, which is always so here."""
         self.set(stable_norm=_boolean("enableStableNorm", enabled))
         self._popart.options["enableStableNorm"] = enabled
         return self

@@ -27,7 +27,7 @@ sys.exit(3 if "exit" in sys.argv else 0)
 
 def test_profile_json_has_the_named_fields(abele) -> None:
     found = abele("profile", "mlp", "--small", "--train", "--batch", "4", "--json").json
-    assert PROFILE_FIELDS <= found.keys()
+    assert found.keys() >= PROFILE_FIELDS
     assert {"limit", "max", "mean", "fits", "fullest_tile"} <= found["tile_memory"].keys()
     assert {"compute", "exchange", "sync", "host"} <= found["cycles_by"].keys()
     assert (found["model"], found["mode"], found["batch"], found["system"]) == ("mlp", "training", 4, "bow-2000")
@@ -179,7 +179,8 @@ class Model(torch.nn.Module):
         z = self.layer(x)
         return z, torch.nn.functional.cross_entropy(z, y)
 
-model = poptorch.trainingModel(Model(), optimizer=poptorch.optim.SGD(Model().parameters(), lr=0.1))
+model = Model()
+model = poptorch.trainingModel(model, optimizer=poptorch.optim.SGD(model.parameters(), lr=0.1))
 for _ in range(2):
     print("loss", float(model(torch.ones(5, 4), torch.zeros(5, dtype=torch.long))[1]))
 """
@@ -192,7 +193,7 @@ def test_run_says_what_a_poptorch_program_costs_on_several_machines(abele, tmp_p
     first, second = done.json["programs"]
     assert (first["system"], second["system"]) == ("m2000", "bow-2000")
     assert first["runs"] == second["runs"] == 2 and first["wall_seconds"] == second["wall_seconds"] > 0
-    assert first["cycles"] == second["cycles"] and first["seconds"] > second["seconds"]
+    assert first["cycles_by"]["compute"] == second["cycles_by"]["compute"] and first["seconds"] > second["seconds"]
     assert done.err.count("loss") == 2 and (tmp_path / "r" / "report.html").is_file()
     shown = abele("run", "--system", "m2000", "--system", "bow-2000", script)
     assert shown.out.count("loss") == 2 and "m2000" in shown.out and "bow-2000" in shown.out

@@ -1,4 +1,4 @@
-"""Reductions and norms against NumPy in float64."""
+"""Reductions and softmax against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abele.codegen import Expr, Library, Operand, Output, norms, reduce_kernels, reduction
-from abele.codegen.norms import along
+from abele.codegen import Expr, Library, Operand, Output, reduce_kernels, reduction
+from abele.codegen.recipe import along, softmax, softmax_gradient
 from abele.codegen.space import contiguous
 
 FLOAT = {
@@ -130,8 +130,8 @@ def test_softmax_and_its_gradient(case, data) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     rng = np.random.default_rng(0)
     x, dy = (rng.normal(0, 3, shape).astype(np.float32) for _ in range(2))
-    kernels = [norms.softmax(shape, axis), norms.softmax(shape, axis, log=True),
-               norms.softmax_gradient(shape, axis), norms.softmax_gradient(shape, axis, log=True)]  # fmt: skip
+    kernels = [softmax(shape, axis), softmax(shape, axis, log=True),
+               softmax_gradient(shape, axis), softmax_gradient(shape, axis, log=True)]  # fmt: skip
     library = Library(kernels)
     y, log_y, dx, log_dx = (np.full(shape, np.nan, np.float32) for _ in range(4))
     library.call(kernels[0], [x, y])
@@ -143,59 +143,3 @@ def test_softmax_and_its_gradient(case, data) -> None:
     assert np.allclose(log_y, np.log(p), rtol=1e-6, atol=2e-6)
     assert np.allclose(dx, p * (d - (p * d).sum(axis, keepdims=True)), rtol=1e-5, atol=2e-6)
     assert np.allclose(log_dx, d - p * d.sum(axis, keepdims=True), rtol=1e-5, atol=2e-5)
-
-
-NORMS = {
-    "layer": ((37, 50), (1,), (1,)),
-    "layer over two": ((6, 5, 9), (1, 2), (1, 2)),
-    "batch": ((6, 20, 35), (0, 2), (1,)),
-    "batch, channels last": ((300, 72), (0,), (1,)),
-}
-
-
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_and_their_gradients(name) -> None:
-    shape, axes, affine = NORMS[name]
-    rng = np.random.default_rng(0)
-    x, dy = (rng.normal(2, 3, shape).astype(np.float32) for _ in range(2))
-    own = tuple(shape[a] for a in affine)
-    scale, shift = (rng.normal(1, 0.3, own).astype(np.float32) for _ in range(2))
-    stat = tuple(n for d, n in enumerate(shape) if d not in axes)
-    forward = norms.norm(shape, axes, 1e-5, affine=affine)
-    backward = norms.norm_gradient(shape, axes, affine=affine)
-    parameters = norms.affine_gradient(shape, axes, affine)
-    library = Library([forward, backward, parameters])
-    y, dx = np.empty_like(x), np.empty_like(x)
-    mean, rstd = np.empty(stat, np.float32), np.empty(stat, np.float32)
-    dscale, dshift = np.empty_like(scale), np.empty_like(shift)
-    library.call(forward, [x, scale, shift, y, mean, rstd])
-    library.call(backward, [x, dy, mean, rstd, scale, dx])
-    library.call(parameters, [x, dy, mean, rstd, dscale, dshift])
-
-    wide = tuple(n if d in affine else 1 for d, n in enumerate(shape))
-    xd, dyd, s, b = (v.astype(np.float64) for v in (x, dy, scale.reshape(wide), shift.reshape(wide)))
-    m = xd.mean(axes, keepdims=True)
-    r = 1 / np.sqrt(xd.var(axes, keepdims=True) + 1e-5)
-    n, g = (xd - m) * r, dyd * s
-    assert np.allclose(mean, m.reshape(stat), rtol=1e-6) and np.allclose(rstd, r.reshape(stat), rtol=1e-6)
-    assert np.allclose(y, n * s + b, rtol=1e-5, atol=1e-6)
-    want = r * (g - g.mean(axes, keepdims=True) - n * (g * n).mean(axes, keepdims=True))
-    assert np.allclose(dx, want, rtol=1e-5, atol=1e-6)
-    others = tuple(d for d in range(len(shape)) if d not in affine)
-    assert np.allclose(dscale, (dyd * n).sum(others), rtol=1e-5, atol=1e-4)
-    assert np.allclose(dshift, dyd.sum(others), rtol=1e-5, atol=1e-4)
-
-
-def test_residual_rms_norm_in_half() -> None:
-    shape = (9, 70)
-    rng = np.random.default_rng(0)
-    a, b = (rng.normal(size=shape).astype(np.float16).astype(np.float32) for _ in range(2))
-    scale = rng.normal(size=70).astype(np.float16).astype(np.float32)
-    kernels = norms.norm(shape, (1,), 1e-6, affine=(1,), centred=False, residual=True, dtype="f16")
-    y, total, rstd = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(9, np.float32)
-    Library(kernels).call(kernels, [a, b, scale, y, rstd, total])
-    x = (a + b).astype(np.float16).astype(np.float64)
-    want = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * scale
-    assert np.array_equal(total, x)
-    assert np.array_equal(y, y.astype(np.float16))
-    assert np.abs(y - want).max() <= np.spacing(np.abs(want).max().astype(np.float16)) / 2 * 1.001

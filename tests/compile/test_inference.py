@@ -28,7 +28,7 @@ def test_weights_are_prepared_again_when_they_change():
     schedule = executable.schedule
     assert schedule.load is not None
     assert parse_schedule(print_schedule(schedule)) == schedule
-    engine = Engine(schedule, threads=1)
+    engine = Engine(schedule, threads=1, timed=True)
     assert {"w", "scale", "shift", "mean", "variance"} <= set(engine.states)
     rng = np.random.default_rng(0)
     for _ in range(3):
@@ -41,6 +41,14 @@ def test_weights_are_prepared_again_when_they_change():
         for replica in range(2):
             (expected,) = evaluate(graph, [x[0, replica], *values.values()])
             np.testing.assert_allclose(got[0, replica], expected, rtol=1e-4, atol=1e-4)
+    made = [port.name for port in schedule.input_ports if port.name.startswith("hoisted.")]
+    assert made and not set(made) & set(engine.states)
+    with pytest.raises(InvalidOperand, match="made from others"):
+        engine.write(made[0], np.zeros(1, np.float32))
+    loading = [t for t in engine.timings if t.loading]
+    assert loading and all(t.times == 3 for t in loading if t.provider != "engine")
+    operations = {name for counts in engine.report().values() for name in counts}
+    assert {t.operation for t in engine.timings if t.provider != "engine"} == operations
     with pytest.raises(InvalidOperand, match="no state or hyper value 'v'"):
         engine.write("v", np.zeros(1, np.float32))
 

@@ -11,8 +11,8 @@ from abele.engine.providers import Providers, has_torch
 from abele.errors import Unsupported
 from abele.ir import OPERATIONS, evaluate_operation, infer_types
 from abele.ir.operation import complete_attributes
-from abele.ops.kernels import KERNELS, Request, Spec, row_major
-from abele.ops.planning import PLANS
+from abele.ops.hosts.kernels import KERNELS, Request, Spec, row_major
+from abele.ops.plans.planning import PLANS
 from tests.engine.support import feed, one_operation
 
 HOST = frozenset({"host_load", "host_store", "all_reduce", "reshape", "checkpoint"})
@@ -32,6 +32,7 @@ ALWAYS_NATIVE = frozenset(
         "sgd",
     }
     | {"adam", "lstm", "lstm_grad", "attention", "max_pool", "avg_pool", "transpose", "concat", "add", "tanh", "expand"}
+    | {"cumsum"}
 )
 """Operations whose float samples must not fall back on NumPy."""
 

@@ -17,7 +17,7 @@ from abele.cost.cycles import Charger
 from abele.engine.reference import run_reference
 from abele.ir import OPERATIONS, Builder, Host, Origin, Port, evaluate, f16, f32, i32
 from abele.machine import bow, find_system, one_ipu
-from abele.ops.planning import PLANS
+from abele.ops.plans.planning import PLANS
 from abele.schedule import check, parse_schedule, print_schedule
 from abele.schedule.liveness import liveness
 

@@ -13,6 +13,7 @@ from abele.machine.exchange import (
     hop_sync_cycles,
     host_seconds,
     link_seconds,
+    pairs_share,
     streaming_seconds,
     sync_cycles,
 )
@@ -85,3 +86,10 @@ def test_energy_is_power_times_time_and_its_parts_add_up() -> None:
     full = energy(system, 1e-9, Work(macs_f32=1e14))
     assert full.scale < 1 and sum(full.parts.values()) == pytest.approx(full.joules)
     assert energy(system, 0.0).joules == 0
+
+
+def test_pairs_on_a_bus_share_what_whole_runs_of_blocks_read() -> None:
+    assert [bool(pairs_share(run, 12, 2)) for run in (1, 2, 3, 4, 12)] == [False, True, False, True, True]
+    assert pairs_share(3, 3, 2, first=1)  # all blocks read the same, wherever they lie
+    assert not pairs_share(2, 12, 2, first=1)
+    np.testing.assert_array_equal(pairs_share(np.array([1, 2, 3]), np.array([1, 12, 3]), 2), [False, True, True])

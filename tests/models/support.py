@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from abele.cli.models import Loaded, compile_options, one_loss
+from abele.programs import Loaded, compile_options, one_loss
 from abele.compile import compile_graph
 from abele.engine.engine import Engine
 from abele.importers.torch import Capture, capture

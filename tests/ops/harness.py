@@ -34,7 +34,7 @@ from abele.ir.text import Scanner, print_attribute
 from abele.ir.types import DType
 from abele.machine.chip import Chip
 from abele.machine.presets import gc200
-from abele.ops.planning import Question, make_plan
+from abele.ops.plans.planning import Question, make_plan
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, ComputeSet, Plan, Use
 from abele.schedule.rules import check_plan

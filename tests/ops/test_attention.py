@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from abele.errors import InvalidOperand
 from abele.ir import Arg, Builder, Sample, f16, f32, infer_types
 from abele.ir.operation import lookup
-from abele.ops.planning import make_plan
+from abele.ops.plans.planning import make_plan
 from tests.ops.harness import Case, ask, machine, plan_and_run
 
 

@@ -13,8 +13,8 @@ from abele.ir import Arg, Sample, evaluate_operation, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200
 from abele.ops.conv.op import output_sizes
-from abele.ops.layouts import even, flat
-from abele.ops.planning import Question, make_plan
+from abele.ops.plans.layouts import even, flat
+from abele.ops.plans.planning import Question, make_plan
 from abele.schedule.records import Use
 from abele.schedule.rules import check_plan
 from tests.ops.harness import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, evaluate_operation, f16, f32, i32, infer_types
 from abele.ir.operation import complete_attributes
-from abele.ops.planning import make_plan
+from abele.ops.plans.planning import make_plan
 from tests.ops.harness import Case, ask, assert_close, cotangents, gradients, machine, plan_and_run, twin_gradients
 
 
@@ -56,7 +56,7 @@ def test_plans_by_element_on_any_shape(data):
 def test_a_long_table_is_split_by_rows_and_stays_where_it_lies():
     case = Case("gather", 1, Sample((Arg(f32(3000, 4)), Arg(i32(6), "integers", 0, 3000)), {"axis": 0}))
     plan = plan_and_run(case, machine(16))
-    assert [s.vertex for s in plan.sets] == ["gather_rows", "gather_sum"]
+    assert [s.vertex for s in plan.sets] == ["GatherRows", "GatherSum"]
     table = plan.sets[0].reads[0]
     assert table.resident and table.layout.is_partition
     assert table.layout.elements().max() <= -(-3000 * 4 // 16) + 4
@@ -65,7 +65,7 @@ def test_a_long_table_is_split_by_rows_and_stays_where_it_lies():
 def test_a_short_table_is_sent_to_every_tile():
     case = Case("gather", 1, Sample((Arg(f32(3, 4)), Arg(i32(64), "integers", 0, 3)), {"axis": 0}))
     plan = plan_and_run(case, machine(16))
-    assert [s.vertex for s in plan.sets] == ["gather"] and plan.sets[0].grid.blocks == 16
+    assert [s.vertex for s in plan.sets] == ["Gather"] and plan.sets[0].grid.blocks == 16
 
 
 def test_a_plan_of_a_real_embedding_is_made_at_once_on_a_whole_chip():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from abele.ir import DType, TensorType, f16, f32
 from abele.machine.presets import bow
-from abele.ops.layouts import (
+from abele.ops.plans.layouts import (
     align,
     covers,
     even,
@@ -135,7 +135,7 @@ def test_big_tensors_use_the_whole_chip_and_small_ones_do_not():
 
 
 def test_choosing_is_quick_on_a_whole_chip():
-    from abele.ops import layouts
+    from abele.ops.plans import layouts
 
     layouts._best_parts.cache_clear()
     grid = split_dims((1472 * 7, 3071, 129, 17), bow.tiles)

@@ -13,9 +13,9 @@ from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200
-from abele.ops.layouts import flat
-from abele.ops.matmul.search import Dimension, part_counts, search
-from abele.ops.planning import PlanOptions, Question, make_plan
+from abele.ops.plans.layouts import flat
+from abele.ops.plans.planning import PlanOptions, Question, make_plan
+from abele.ops.plans.search import Dimension, part_counts, search
 from abele.schedule.records import Plan, Use
 from abele.schedule.rules import check_plan
 from tests.ops.harness import Case, ask, evaluate_operation, machine, plan_and_run, run_plan

@@ -9,8 +9,8 @@ import torch
 from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, evaluate_operation, f16, f32, infer_types
 from abele.ir.operation import complete_attributes
-from abele.ops.layouts import even, flat
 from abele.ops.optim.op import HYPER, STATE
+from abele.ops.plans.layouts import even, flat
 from tests.ops.harness import Case, cases, machine, plan_and_run
 
 SIZE = 50

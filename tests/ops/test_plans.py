@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from abele.ops.layouts import even, flat, single
-from abele.ops.planning import PLANS
+from abele.ops.plans.layouts import even, flat, single
+from abele.ops.plans.planning import PLANS
 from tests.ops import gaps
 from tests.ops.harness import Case, cases, machine, plan_and_run
 from tests.ops.test_reference import parameters

@@ -12,8 +12,8 @@ from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, evaluate_operation, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200
-from abele.ops.layouts import even, flat
-from abele.ops.planning import Question, make_plan
+from abele.ops.plans.layouts import even, flat
+from abele.ops.plans.planning import Question, make_plan
 from tests.ops.harness import Case, assert_close, cotangents, gradients, machine, plan_and_run, to_torch, twin_results
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from abele.engine.native import load_kernels
 from abele.ir import (
     OPERATIONS,
+    TRAITS,
     Builder,
     Composite,
     NotDifferentiable,
@@ -13,11 +15,14 @@ from abele.ir import (
     check,
     expansion,
     flops,
+    has,
     parse_graph,
     print_graph,
+    register,
 )
-from abele.ops import VIEWS
-from abele.ops.planning import PLANS
+from abele.ops.hosts.epilogues import ROOTS
+from abele.ops.hosts.kernels import KERNELS, NO_KERNEL
+from abele.ops.plans.planning import PLANS
 from tests.ops.harness import TWINS, cases
 
 
@@ -29,7 +34,7 @@ def test_operation_is_whole(name):
     if isinstance(operation, Primitive):
         for slot in (operation.infer, operation.reference, operation.flops):
             assert callable(slot)
-        assert name in PLANS or name in VIEWS, f"{name} has no plan"
+        assert name in PLANS or has(name, "view"), f"{name} has no plan"
         assert callable(operation.gradient) or isinstance(operation.gradient, NotDifferentiable)
     else:
         assert callable(operation.expand)
@@ -49,8 +54,22 @@ def test_samples_make_graphs_that_obey_the_rules(name):
         assert count == 0 or any(t.size for t in (*case.operands, *case.results))
 
 
+def test_what_reaches_the_engine_has_a_kernel_or_a_reason_for_none():
+    load_kernels()
+    assert set(PLANS) - set(KERNELS) == set(NO_KERNEL)
+    assert {name for name in OPERATIONS if has(name, "root")} == set(ROOTS)
+
+
+def test_a_trait_is_one_of_those_that_are_explained():
+    with pytest.raises(ValueError, match="unknown trait 'shiny'"):
+        register(Composite("polished", {}, lambda b, operands, attributes: operands, list, traits=frozenset({"shiny"})))
+    used = {trait for operation in OPERATIONS.values() for trait in operation.traits}
+    assert used == set(TRAITS)
+
+
 def test_nothing_is_planned_or_compared_that_does_not_exist():
     assert not set(PLANS) - set(OPERATIONS)
+    assert not set(KERNELS) - set(OPERATIONS)
     assert not set(TWINS) - set(OPERATIONS)
 
 
@@ -89,4 +108,3 @@ def test_there_are_families_for_everything():
         "lstm",
     ]:
         assert name in OPERATIONS
-    assert not set(VIEWS) - set(OPERATIONS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from abele.errors import InvalidOperand
 from abele.ir import Arg, DType, Sample, evaluate_operation, f32, infer_types
-from abele.ops.planning import make_plan
+from abele.ops.plans.planning import make_plan
 from abele.ops.rnn.op import BACKWARD, FORWARD, _shapes
 from tests.ops.harness import Case, ask, assert_close, machine, plan_and_run
 
@@ -75,7 +75,7 @@ def test_recurrent_weights_are_laid_out_once(cell):
     """Every step reads the weights where they lie; only the spreading set receives them."""
     case = case_of(cell, False, DType.F16, 6, 4, 8, 32)
     chip = machine(16)
-    from abele.ops.layouts import flat
+    from abele.ops.plans.layouts import flat
 
     plan = make_plan(ask(case, chip, [flat(t, chip) for t in case.operands]))
     steps = [s for s in plan.sets if s.vertex == "RnnStep"]

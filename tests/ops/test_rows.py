@@ -11,8 +11,8 @@ from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, evaluate_operation, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200
-from abele.ops.layouts import flat, own, split_dims
-from abele.ops.planning import Question, make_plan
+from abele.ops.plans.layouts import flat, own, split_dims
+from abele.ops.plans.planning import Question, make_plan
 from abele.schedule.records import Use
 from abele.schedule.rules import check_plan
 from tests.ops.harness import Case, ask, assert_close, machine, plan_and_run, run_plan, to_torch, twin_results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections import namedtuple
 
 import pytest
@@ -208,10 +210,20 @@ def test_an_input_that_requires_grad_is_detached(caplog):
     assert not doubled.requires_grad and "will be detached" in caplog.text
 
 
-def test_backward_on_a_result_of_training_is_refused():
+def test_backward_on_a_result_is_refused_and_results_can_be_saved():
     _, loss = poptorch.trainingModel(Regression())(torch.ones(2, 3), torch.ones(2, 2))
-    with pytest.raises(poptorch.Error, match="has already run the backward"):
+    with pytest.raises(poptorch.Error, match="has no gradients"):
         loss.backward()
+    file = io.BytesIO()
+    torch.save({"loss": loss}, file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True)["loss"] == loss
+
+
+def test_a_wrapper_is_pickled_with_its_module():
+    model = poptorch.inferenceModel(Doubler())
+    doubled, _ = pickle.loads(pickle.dumps(model))(torch.ones(2))
+    assert doubled.tolist() == [2, 2] and repr(model) == "Doubler()"
 
 
 def test_training_needs_exactly_one_loss():

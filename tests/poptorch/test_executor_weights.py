@@ -383,3 +383,27 @@ def test_names_and_anchors():
         executor.getAnchoredTensor("bias")
     with pytest.raises(poptorch.Error, match="cannot be anchored"):
         trained(1, options=poptorch.Options().anchorTensor("g", "Gradient___fc.weight"))
+
+
+def test_an_executor_that_is_dropped_gives_its_weights_back_at_once():
+    torch.manual_seed(0)
+    module = Regression()
+    before = module.fc.weight.detach().clone()
+    executor = poptorch.trainingModel(module, optimizer=poptorch.optim.Adam(module.parameters()))
+    executor(X, TARGET)
+    gc.disable()
+    try:
+        del executor
+        assert type(module) is Regression and not torch.equal(module.fc.weight, before)
+    finally:
+        gc.enable()
+
+
+def test_a_module_can_be_unwrapped_for_a_while():
+    module, executor = trained()
+    poptorch._impl.unwrapModelIfNecessary(module)
+    assert type(module.fc.weight) is nn.Parameter
+    before = module.fc.weight.clone()
+    poptorch._impl.rewrapModelIfNecessary(module)
+    executor(X, TARGET)
+    assert not torch.equal(module.fc.weight, before)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from abele.ir.graph import Origin, Port
+from abele.ir.operation import OPERATIONS, NotDifferentiable, Primitive, register
 from abele.ir.types import DType, TensorType
 from abele.schedule import (
     KINDS,
@@ -51,6 +52,26 @@ def _stencil(block, pieces, attributes):
 
 
 _kind("hand_stencil", _stencil)
+
+
+def _operation(name, flops):
+    """The steps' operations are registered when a schedule is made, so that tests over all operations miss them."""
+    if name not in OPERATIONS:
+
+        def same(operands, attributes):
+            return operands[:1]
+
+        def reference(operands, attributes, results):
+            raise AssertionError(f"{name} has a plan alone")
+
+        register(Primitive(name, {}, same, reference, NotDifferentiable("a test's"), flops, tuple))
+
+
+def _operations():
+    _operation("hand_matmul", lambda operands, results, attributes: 2 * operands[0].size * operands[1].shape[1])
+    _operation("hand_add", lambda operands, results, attributes: results[0].size)
+    _operation("hand_mul", lambda operands, results, attributes: results[0].size)
+    _operation("hand_stencil", lambda operands, results, attributes: 2 * results[0].size)
 
 
 def plain(grid, shape, *axes):
@@ -108,6 +129,7 @@ def add_plan(home):
 
 def dense(m=4, k=6, n=5, parts=(2, 2, 2), tiles=8, dtype=DType.F16):
     """``(x @ w + bias) * 0.5`` with x streamed in, w and bias kept."""
+    _operations()
     x_home, w_home, b_home = spread(m * k, tiles, 2), spread(k * n, tiles, 2), spread(n, tiles, 2, 1 % tiles)
     product = product_plan(m, k, n, parts, tiles, tiles // 2, dtype)
     out = product.homes[0]
@@ -148,6 +170,7 @@ def dense(m=4, k=6, n=5, parts=(2, 2, 2), tiles=8, dtype=DType.F16):
 
 def loop(size=12, parts=4, tiles=5, count=3, replicas=1, stages=1):
     """A state that ``count`` micro-batches are added to, each after a stencil, with a reduction over replicas."""
+    _operations()
     type_ = TensorType((size,), DType.F32)
     grid = Grid((Axis("n", size, parts),), tiles, 1 % tiles)
     home, even = plain(grid, (size,), 0), spread(size, tiles)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import typer
 
-from abele.cli import inspect, profile, run
+from abele.cli import inspect, profile, run, validate
 from abele.cli.common import console, fail
 from abele.errors import AbeleError, InvalidOption
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 run.register(app)
 profile.register(app)
 inspect.register(app)
+validate.register(app)
 
 
 INTERRUPTED = 130
@@ -32,6 +34,8 @@ _UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors become one clear paragraph and exit status 2, Ctrl-C status 130."""
+    if "torch" not in sys.modules:  # torch reads this when it is loaded, see engine.threads
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         status = app(args=arguments, prog_name="abele", standalone_mode=False)
     except AbeleError as error:

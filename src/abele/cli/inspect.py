@@ -143,9 +143,9 @@ def opt(
     json: bool = Json,
 ):
     """Print the graph as it stands after any pass, or the schedule (`--after lower`)."""
-    from abele.cli.models import compile_options, load
     from abele.compile.executable import compile_graph
     from abele.compile.pipelines import passes_for
+    from abele.programs import compile_options, load
     from abele.schedule.text import print_schedule
 
     loaded = load(model, batch=batch, train=train, half=half, small=small)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from abele.cli import models
+from abele import programs
 from abele.cli.common import Json, console, print_json, progress, reported
-from abele.cli.levers import levers
 from abele.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from abele.cost import Profile
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +35,7 @@ def profile(
     replicas: int = typer.Option(1, min=1, help="Copies side by side on different data."),
     stages: int = typer.Option(1, min=1, help="Pipeline stages; the compiler cuts the model."),
     system: str = typer.Option("bow-2000", help="Machine: a name (`abele systems`) or file.py:name."),
-    optimizer: str = typer.Option("sgd", help="sgd, adam, adamw or lamb."),
+    optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     recompute: str = typer.Option("checkpoints", help="none, checkpoints or layers."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
@@ -59,17 +62,15 @@ def profile(
     with progress(json) as tell:
         document, program = _profiled(model, system, settings, weights=run > 0, cache=cache, tell=tell)
         if run:
-            document |= _measured(program, run, tell)
+            document |= _measured(program, run, tell, cache)
         if not document["tile_memory"]["fits"]:
             from abele.cost import explain
-            from abele.machine.system import find_system
 
-            def attempt(**changes: Any) -> Mapping[str, Any]:
-                tell(model, f"trying {changes}")
-                return _profiled(model, system, settings | changes, weights=False, cache=cache, tell=tell)[0]
+            def attempt(**changes: Any) -> Profile:
+                return _profiled(model, system, settings | changes, weights=False, cache=cache, tell=tell)[1]["profile"]
 
             document["explanation"] = explain(program["profile"]).to_json()
-            document["levers"] = levers(settings, attempt, find_system(system).ipus)
+            document["levers"] = _levers(settings, program["compiled"], attempt)
     with reported(report, [document]) as page:
         if page is not None:
             document["report"] = str(page)
@@ -79,13 +80,28 @@ def profile(
             show(document)
 
 
+def _levers(settings: Mapping[str, Any], compiled: Any, attempt: Any) -> list[dict[str, Any]]:
+    """What would help: smaller micro-batches and half precision, which capture again, and other options."""
+    from abele.cost.levers import candidates, pull
+
+    batch = settings["batch"]
+    sizes = [batch // divisor for divisor in (2, 4, 8) if batch >= divisor]
+    changes = [(f"micro-batch {n} instead of {batch}", {"batch": n}) for n in sizes]
+    if not settings["half"]:
+        changes.append(("half precision", {"half": True}))
+    again = [(change, changed, partial(attempt, **changed)) for change, changed in changes]
+    return [lever.to_json() for lever in pull([*again, *candidates(compiled.graph, compiled.options, batch)])]
+
+
 def show(document: Mapping[str, Any]) -> None:
     """Print one profile for people."""
     from abele.report import summary
-    from abele.report.console import size
 
     out = console()
     out.print(summary(document))
+    if document["stages"] > 1:
+        turns = document["accumulation"]
+        out.print(f"{document['stages']} pipeline stages, {turns} micro-batches in a step", markup=False)
     how = "from the cache" if document["cached"] else f"{document['compile_seconds']:.2f} s of CPU"
     out.print(f"compiled {how}; captured in {document['capture_seconds']:.2f} s", markup=False)
     if "wall_seconds" in document:
@@ -95,21 +111,26 @@ def show(document: Mapping[str, Any]) -> None:
             "this is this computer's clock, the figures above are the modelled machine's",
             markup=False,
         )
-    if "explanation" in document:
-        out.print(document["explanation"]["text"], markup=False)
-        out.print("What would help (each was compiled):")
-        for lever in document["levers"]:
-            if "error" in lever:
-                out.print(f"  {lever['change']}: {lever['error']}", markup=False)
-            else:
-                verdict = "fits" if lever["fits"] else "does not fit"
-                out.print(
-                    f"  {lever['change']}: fullest tile {size(lever['max'])}, {verdict}, "
-                    f"{lever['throughput']:,.1f} samples/s",
-                    markup=False,
-                )
+    show_fit(document)
     if "report" in document:
         out.print(f"report: {document['report']}", markup=False)
+
+
+def show_fit(document: Mapping[str, Any]) -> None:
+    """Why a program does not fit, and what would help; nothing when it fits."""
+    from abele.report.console import size
+
+    if "explanation" not in document:
+        return
+    out = console()
+    out.print(document["explanation"]["text"], markup=False)
+    out.print("What would help (each was compiled):")
+    for lever in document["levers"]:
+        figures = lever.get("error")
+        if not figures:
+            verdict = "fits" if lever["fits"] else "does not fit"
+            figures = f"fullest tile {size(lever['max'])}, {verdict}, {lever['throughput']:,.1f} samples/s"
+        out.print(f"  {lever['change']}: {figures}", markup=False)
 
 
 def _profiled(
@@ -123,8 +144,8 @@ def _profiled(
 
     s = settings
     tell(model, "capture")
-    loaded = models.load(model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights)
-    options = models.compile_options(
+    loaded = programs.load(model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights)
+    options = programs.compile_options(
         loaded,
         system=system,
         replicas=s["replicas"],
@@ -157,16 +178,17 @@ def _profiled(
     return document, {"profile": charged, "loaded": loaded, "compiled": compiled}
 
 
-def _measured(program: Mapping[str, Any], runs: int, tell: Any) -> dict[str, Any]:
+def _measured(program: Mapping[str, Any], runs: int, tell: Any, cache: bool) -> dict[str, Any]:
     """Run the program for real; wall and CPU seconds of a run (medians)."""
     import numpy as np
 
+    from abele.compile.cache import Cache
     from abele.engine.engine import Engine
 
     loaded, compiled = program["loaded"], program["compiled"]
     if not loaded.inputs:
         raise InvalidOption(f"{loaded.name!r} has no data to run on", remedy="Give a zoo model or file.py:function.")
-    engine = Engine(compiled.executable.schedule)
+    engine = Engine(compiled.executable.schedule, cache=Cache().native if cache else None)
     for name, value in loaded.state.items():
         engine.write(name, value)
     for name in engine.states:

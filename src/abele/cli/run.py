@@ -6,12 +6,14 @@ import runpy
 import sys
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from abele.cli.common import Json, console, print_json, progress, reported, systems
+from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 
 
@@ -81,12 +83,20 @@ def _execute(script: Path, arguments: list[str]) -> None:
 def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
     """One program on one machine: compiled for it unless it is the one that ran."""
     from abele.compile.executable import compile_graph
-    from abele.cost import cost
+    from abele.cost import cost, explain
+    from abele.cost.levers import candidates, pull
 
     executable = program.executable
     if machine.key() != program.options.system.key():
         executable = compile_graph(program.graph, replace(program.options, system=machine), cache=session.cache)
-    document = cost(executable.schedule, machine, samples=program.samples).to_json()
+    charged = cost(executable.schedule, machine, samples=program.samples)
+    document = charged.to_json()
+    if not charged.memory.fits:
+        options = replace(program.options, system=machine)
+        batch = program.samples // (options.accumulation * options.replicas)
+        compiler = partial(compile_graph, cache=session.cache)
+        document["explanation"] = explain(charged).to_json()
+        document["levers"] = [lever.to_json() for lever in pull(candidates(program.graph, options, batch, compiler))]
     return document | {
         "name": program.name,
         "cached": executable.cached,
@@ -107,6 +117,7 @@ def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> 
     for i in range(0, len(documents), machines):
         group = documents[i : i + machines]
         out.print(summary(group[0]))
+        show_fit(group[0])
         if machines > 1:
             out.print(comparison(group))
         wall = group[0]["wall_seconds"]

@@ -205,17 +205,6 @@ def _truth(x: Value) -> Value:
     return x if element(x.type) == "i1" else x.compare("ne", 0)
 
 
-def _gate(x: Value, share: Value) -> Value:
-    """x * share, where -inf * 0 is the limit -0."""
-    return x.compare("eq", float("-inf")).select(-0.0, x * share)
-
-
-def _gelu_tanh(x: Value) -> Value:
-    # (1 + tanh(u)) / 2 is sigmoid(2 u), which loses nothing for negative u.
-    inner = (x * x * x).fma(0.044715, x)
-    return _gate(x, vm.sigmoid(inner * 1.5957691216057308))
-
-
 def _max_int(a: Value, b: Value) -> Value:
     return (a > b).select(a, b)
 
@@ -240,7 +229,6 @@ FUNCTIONS: dict[str, tuple[int, Emit]] = {
     "tanh": (1, vm.tanh),
     "sigmoid": (1, vm.sigmoid),
     "erf": (1, vm.erf),
-    "normal_cdf": (1, vm.normal_distribution),
     "sqrt": (1, vm.square_root),
     "rsqrt": (1, lambda x: 1.0 / vm.square_root(x)),
     "reciprocal": (1, lambda x: 1.0 / x),
@@ -265,10 +253,6 @@ FUNCTIONS: dict[str, tuple[int, Emit]] = {
     "logical_not": (1, lambda x: ~_truth(x)),
     "bit_not": (1, lambda x: ~x),
     "relu": (1, _by_kind(vm.relu, lambda x: (x < 0).select(0, x))),
-    "gelu": (1, lambda x: _gate(x, vm.normal_distribution(x))),
-    "gelu_tanh": (1, _gelu_tanh),
-    "silu": (1, lambda x: _gate(x, vm.sigmoid(x))),
-    "softplus": (1, vm.softplus),
     "add": (2, lambda a, b: a | b if element(a.type) == "i1" else a + b),
     "sub": (2, lambda a, b: a - b),
     "mul": (2, lambda a, b: a & b if element(a.type) == "i1" else a * b),
@@ -401,8 +385,6 @@ class Evaluator:
         values = [self._done[a] for a in e.args]
         if e.fn == "cast":
             value = convert(values[0], kinds[0], e.dtype)
-        elif e.fn == "softplus":
-            value = vm.softplus(values[0], e.attr("beta", 1.0), e.attr("threshold", 20.0))
         else:
             arity, emit = self._function(e)
             if len(values) != arity:

@@ -9,11 +9,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import tempfile
-import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -21,12 +18,11 @@ import numpy as np
 
 from abele.codegen.emit import Function
 from abele.codegen.host import Host, host
-from abele.errors import BadCache
+from abele.codegen.store import Store
 
 Pointer = int | np.ndarray
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_MAGIC = b"abele object 1\n"
 _RUN_STEPS = "abele_run_steps"
 
 
@@ -123,12 +119,12 @@ class Library:
         key = "\0".join([self.text, self.target.cpu, self.target.features, llvmlite.__version__])
         self.key = hashlib.sha256(key.encode()).hexdigest()
         self.from_cache = False
-        store = Path(cache) if cache is not None else None
-        code = _read(store / f"{self.key}.o") if store else None
+        store = Store(cache, ".o") if cache is not None else None
+        code = store.get(self.key) if store else None
         if code is None:
             code = self._compile()
             if store:
-                _write(store / f"{self.key}.o", code)
+                store.put(self.key, code)
         else:
             self.from_cache = True
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
@@ -213,44 +209,3 @@ class Steps:
     def run(self, begin: int = 0, end: int | None = None) -> None:
         """Runs the calls ``[begin, end)`` of the list, all by default. Releases Python's lock."""
         self._run(self.table.ctypes.data, begin, len(self.table) if end is None else end)
-
-
-def with_units(kernel: Kernel, units: int) -> Kernel:
-    """The same code for another number of units (kernels whose text does not depend on the size)."""
-    return replace(kernel, units=units)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        warnings.warn(str(BadCache(f"the cache entry {path} cannot be read ({error})")), stacklevel=3)
-        return None
-    head = len(_MAGIC) + 32
-    code = data[head:]
-    if data[: len(_MAGIC)] == _MAGIC and data[len(_MAGIC) : head] == hashlib.sha256(code).digest():
-        return code
-    aside = path.with_suffix(".bad")
-    try:
-        path.replace(aside)
-        fate = f"it was moved to {aside.name}"
-    except OSError:
-        fate = "it was left there"
-    warnings.warn(str(BadCache(f"the cache entry {path} is damaged; {fate} and is compiled again")), stacklevel=3)
-    return None
-
-
-def _write(path: Path, code: bytes) -> None:
-    """Writes an entry whole or not at all; a full or read-only disk is not an error."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            temporary = file.name
-            file.write(_MAGIC + hashlib.sha256(code).digest() + code)
-        os.replace(temporary, path)
-    except OSError:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

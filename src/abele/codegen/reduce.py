@@ -21,7 +21,8 @@ from abele.codegen.emit import element, size_of
 from abele.codegen.expression import Expr, Operand, Output, load_type
 from abele.codegen.host import Host, host
 from abele.codegen.module import Kernel
-from abele.codegen.passes import REDUCTIONS, Emitter, Job, Source
+from abele.codegen.reduce_passes import Emitter
+from abele.codegen.reducer import REDUCTIONS, Job, Source
 from abele.codegen.space import check, contiguous
 from abele.errors import Unsupported
 

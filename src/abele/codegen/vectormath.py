@@ -159,28 +159,9 @@ def erf(x: Value) -> Value:
     return (a < 1.0).select(small, large)
 
 
-def normal_distribution(x: Value) -> Value:
-    """Phi(x), the standard normal distribution function, without cancellation for negative ``x``."""
-    t = absolute(x) * math.sqrt(0.5)
-    bounded = (t > 6.6).select(6.6, t)
-    half_tail = exp((t * t).fma(-1.0, polynomial(bounded, _LOG_ERFCX)), normal=True) * 0.5
-    return (x < 0.0).select(half_tail, 1.0 - half_tail)
-
-
 def relu(x: Value) -> Value:
     """max(x, 0), nan kept."""
     return (x < 0.0).select(0.0, x)
-
-
-def softplus(x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """log(1 + e^(beta x)) / beta, and x where beta x is over the threshold."""
-    z = x * beta
-    positive = (z > 0.0).select(z, 0.0)
-    value = (positive + log1p(exp(-absolute(z)))) * (1.0 / beta)
-    return (z > threshold).select(x, value)
-
-
-# Functions through float64.
 
 
 def _wide(x: Value) -> Value:

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from abele.compile.passes.hoist import LOAD
 from abele.errors import Bug
 from abele.ir.graph import Graph, Operation, Port, Value
+from abele.ir.operation import has
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
-from abele.ops.planning import PlanOptions, Question, make_plan
+from abele.ops.plans.planning import PlanOptions, Question, make_plan
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
-
-VIEWS = ("reshape", "checkpoint")
-"""Operations whose result is their operand seen under another shape or name: no tile does anything."""
 
 
 @dataclass
@@ -66,7 +64,7 @@ class _Lowering:
         uses = {v: Use(p, v.type) for v, p in zip(graph.inputs, parameters, strict=True)}
         nodes: list[Node] = []
         for op in graph.operations:
-            if op.name in VIEWS:
+            if has(op, "view"):
                 uses[op.result] = Use(uses[op.operands[0]].tensor, op.result.type)
             elif op.name in CONTROL:
                 nodes.append(self.control(graph.name, op, uses))
@@ -86,7 +84,9 @@ class _Lowering:
             for i, (value, actual) in enumerate(zip(callee.inputs, actuals, strict=True)):
                 given = self.drafts[actual]
                 home = None if i < carried else given.home
-                parameters.append(self.draft(name, value.type, "argument", home, given.ipu, given.source))
+                # A called function works on its own IPU: what comes from another crosses once, at the call.
+                ipu = given.ipu if op.name == "repeat" else op.origin.ipu
+                parameters.append(self.draft(name, value.type, "argument", home, ipu, given.source))
             self.functions[name] = self.function(callee, parameters)
             for parameter in parameters:
                 self.settle(parameter)

@@ -24,8 +24,7 @@ from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
 from abele.machine.system import System
-from abele.ops.elementwise import ELEMENTWISE
-from abele.ops.planning import PlanOptions
+from abele.ops.plans.planning import PlanOptions
 
 RECOMPUTE = ("none", "checkpoints", "layers")
 
@@ -91,18 +90,20 @@ def passes_for(options: CompileOptions) -> list[Pass]:
         passes.append(Split(options.stages))
     if options.optimiser is None:
         passes += [FoldNorm(), Hoist()]
+    else:
+        passes.append(FoldNorm(hoisted=False))
     if options.outline:
         passes.append(Outline())
     if options.optimiser is not None:
         passes += _training(options, options.optimiser)
     else:
         passes += [AdvanceSeed(), Streams(), Accumulate(options.accumulation, stages=options.stages)]
-    passes += [Expand(), Fold(ELEMENTWISE), CommonSubexpressions()]
+    passes += [Expand(), Fold(), CommonSubexpressions()]
     if options.recompute == "checkpoints":
         passes.append(Recompute())
     passes.append(DeadCode())
     if options.fuse:
-        passes += [Fuse(ELEMENTWISE), DeadCode(name="dead-code-after-fusion")]
+        passes += [Fuse(), DeadCode(name="dead-code-after-fusion")]
     return passes
 
 

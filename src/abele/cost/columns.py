@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from abele.machine.exchange import pairs_share
 from abele.schedule.geometry import overlap, volume, window
 from abele.schedule.layout import Grid, Layout
 
@@ -65,7 +66,7 @@ def region_sizes(layout: Layout, lengths: list[np.ndarray]) -> np.ndarray:
             continue
         part = lengths[span.axis]
         touched = (span.stride * (part - 1) + span.extent - 1) // span.divide + 1
-        count = count * np.where(part > 0, np.clip(touched, 0, size), 0)
+        count = count * np.where(part > 0, np.minimum(np.maximum(touched, 0), size), 0)
     return count
 
 
@@ -106,8 +107,7 @@ def run_length(layout: Layout) -> int:
 def shared_by_pairs(read: Layout, bus: int) -> bool:
     """True when the tiles of every exchange bus receive the same pieces through this layout.
 
-    Blocks that differ only in trailing axes which the spans do not follow read the same; their number must be a
-    multiple of the tiles on a bus, or all blocks (graphcore/poplibs, ExchangeEstimator).
+    Blocks that differ only in trailing axes which the spans do not follow read the same.
     """
     followed = {span.axis for span in read.spans}
     run = 1
@@ -116,4 +116,4 @@ def shared_by_pairs(read: Layout, bus: int) -> bool:
             break
         run *= read.grid.axes[i].parts
     blocks = math.prod(axis.parts for axis in read.grid.axes)
-    return run > 1 and (run == blocks or (run % bus == 0 and read.grid.first % bus == 0))
+    return bool(pairs_share(run, blocks, bus, read.grid.first))

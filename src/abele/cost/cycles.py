@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abele.cost.columns import Columns, most_sent, region_sizes, run_length, shared_by_pairs
+from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.exchange import (
     all_reduce_seconds,
@@ -288,9 +289,9 @@ class Charger:
 
     def _step(self, step: Step, shared: Sequence[Node]) -> Cycles:
         cost = self.plan(step).cycles
-        if step.operation in REMOTE:
+        if has(step.operation, "remote"):
             return cost + Cycles(host=self.chip.cycles(streaming_seconds(self.system, _bytes(step))))
-        if step.operation in HOST:
+        if has(step.operation, "host"):
             seconds = self._host(_bytes(step))
             return cost + Cycles(
                 host=self.chip.cycles(seconds if step is shared[0] else seconds - self._host_latency())
@@ -386,29 +387,32 @@ class Charger:
 
     # the ends ------------------------------------------------------------------------------------------------
 
-    def ends(self) -> tuple[Cycles, Cycles]:
-        """What one device iteration costs before and after main: data in, results out, states moved to their place."""
+    def ends_bytes(self) -> tuple[int, int]:
+        """Bytes that the host exchanges with each replica before and after main: data in, results out."""
         s = self.schedule
 
         def size(names: Sequence[str], ports, kinds: tuple[str, ...]) -> int:
             return sum(s.tensors[n].type.bytes for n, p in zip(names, ports, strict=False) if p.kind in kinds)
 
-        def host(size: int) -> Cycles:
-            return Cycles(host=self.chip.cycles(self._host(size)))
+        data = size(s.main.parameters, s.input_ports, ("data",))
+        return data, size(s.main.results, s.output_ports, ("anchor", "loss", "gradient"))
 
-        begin = host(size(s.main.parameters, s.input_ports, ("data",)))
-        end = host(size(s.main.results, s.output_ports, ("anchor", "loss", "gradient")))
+    def ends(self) -> tuple[Cycles, Cycles]:
+        """What one device iteration costs before and after main: data in, results out, states moved to their place."""
+        s = self.schedule
+        begin, end = (Cycles(host=self.chip.cycles(self._host(size))) for size in self.ends_bytes())
         end += Cycles(host=self.chip.cycles(self.system.host_step_seconds)) + self._copy(s.main.name, self.live.final)
         return begin, end
-
-
-HOST = ("host_load", "host_store")
-REMOTE = ("remote_load", "remote_store")
 
 
 def _bytes(step: Step) -> int:
     """Bytes that a stream or collective moves on each replica."""
     return sum(use.type.bytes for use in (step.results or step.operands))
+
+
+def streamed_bytes(step: Step) -> int:
+    """Bytes that a step moves to or from the host or streaming memory on each replica; 0 for any other step."""
+    return _bytes(step) if has(step.operation, "host") or has(step.operation, "remote") else 0
 
 
 def _runs(nodes: Sequence[Node]):
@@ -417,7 +421,7 @@ def _runs(nodes: Sequence[Node]):
     while at < len(nodes):
         node = nodes[at]
         stop = at + 1
-        if isinstance(node, Step) and (node.operation in HOST or node.operation == "all_reduce"):
+        if isinstance(node, Step) and (has(node.operation, "host") or node.operation == "all_reduce"):
             while stop < len(nodes) and isinstance(other := nodes[stop], Step) and other.operation == node.operation:
                 stop += 1
         run = nodes[at:stop]

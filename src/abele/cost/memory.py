@@ -13,7 +13,7 @@ import numpy as np
 from abele.cost.columns import Columns
 from abele.cost.cycles import Charger, PlanCost
 from abele.machine.system import System
-from abele.schedule.liveness import Liveness, Moment, names_made
+from abele.schedule.liveness import Liveness, Moment
 from abele.schedule.records import Plan, Schedule, Step
 from abele.schedule.vertex import vertex_kind
 
@@ -290,6 +290,6 @@ class _Memory:
         found: dict[str, Moment] = {}
         for moment in self.live.moments:
             if moment.node is not None and moment.kind in ("step", "exit"):
-                for name in names_made(moment.node):
+                for name in moment.node.makes:
                     found.setdefault(name, moment)
         return found

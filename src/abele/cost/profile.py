@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from abele.cost.columns import Columns
-from abele.cost.cycles import PARTS, Charger, Cycles
-from abele.cost.energy import schedule_energy, uses_matrix_unit
+from abele.cost.cycles import PARTS, Charger, Cycles, streamed_bytes
+from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.cost.memory import TileMemory, tile_memory
-from abele.errors import InvalidOption
+from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Operation, Origin, Value
 from abele.ir.operation import OPERATIONS, flops
 from abele.ir.types import DType
@@ -153,7 +153,8 @@ class Profile:
         steps: every distinct step, with its cycles for one run. In a pipeline steps of several IPUs overlap, so
             that they may add up to more than the time.
         memory, energy: of one replica's tiles; of all IPUs in use.
-        flops: of all replicas; ``peak_flops`` of all IPUs in use, in the element type of the matrix products.
+        flops: of all replicas; ``peak_flops`` of all IPUs in use, in the element type of the matrix products, or of the
+            largest tensor where there are none.
         timeline: start and length of every step.
         notes: what is approximate, in words.
     """
@@ -303,10 +304,10 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         tuple(steps),
         tile_memory(schedule, system, live, charger, columns),
         schedule_energy(system, seconds, work, schedule.replicas, used),
-        int(sum(flops for _, flops, *_ in work)) * schedule.replicas,
+        int(sum(each.flops for each in work)) * schedule.replicas,
         system.chip.peak_flops(str(dtype)) * used,
         _timeline(live, charger, rows, begin, total),
-        _notes(schedule, live),
+        _notes(schedule, system, live),
     )
 
 
@@ -358,28 +359,32 @@ def _step(
 
 
 def _flops(step: Step, known: dict[tuple, int]) -> int:
-    """Flops of a step by its operation's rule; an operation that is not registered counts none."""
+    """Flops of a step by its operation's rule."""
     operands, results = tuple(u.type for u in step.operands), tuple(u.type for u in step.results)
     key = (step.operation, operands, results, tuple(step.attributes.items()))
     if key not in known:
         values = (tuple(Value(t) for t in operands), tuple(Value(t) for t in results))
         operation = Operation(step.operation, *values, step.attributes)
-        known[key] = flops(operation) if step.operation in OPERATIONS else 0
+        if step.operation not in OPERATIONS:
+            raise Bug(f"The schedule has a step {step.operation!r}, which is no registered operation")
+        known[key] = flops(operation)
     return known[key]
 
 
 def _work(
     schedule: Schedule, charger: Charger, steps: list[StepProfile], rows: dict[int | str, int]
-) -> Iterable[tuple[Step, float, float, float, float]]:
+) -> Iterable[StepWork]:
+    yield StepWork(None, streamed=sum(charger.ends_bytes()))
     for _, step in schedule.steps():
         if id(step) in rows:
             row, plan = steps[rows[id(step)]], charger.plan(step)
-            yield (
+            yield StepWork(
                 step,
                 row.flops * row.times,
                 plan.touched * row.times,
                 (plan.received - plan.linked) * row.times,
                 (plan.linked + _reduced(step, schedule)) * row.times,
+                streamed_bytes(step) * row.times,
             )
 
 
@@ -392,9 +397,12 @@ def _reduced(step: Step, schedule: Schedule) -> float:
 
 
 def _matrix_type(schedule: Schedule) -> DType:
-    """Half when any product takes half operands, else float."""
+    """Half when any product takes half operands, else float; without products the type of the largest tensor."""
     types = {s.operands[0].type.dtype for _, s in schedule.steps() if s.operands and uses_matrix_unit(s)}
-    return DType.F32 if types == {DType.F32} else DType.F16
+    if not types:
+        largest = max((t.type for t in schedule.tensors.values()), key=lambda t: t.bytes, default=None)
+        types = {largest.dtype} if largest is not None else set()
+    return DType.F16 if DType.F16 in types else DType.F32
 
 
 def _timeline(live: Liveness, charger: Charger, rows: dict[int | str, int], begin: Cycles, total: Cycles) -> Timeline:
@@ -429,7 +437,7 @@ def _timeline(live: Liveness, charger: Charger, rows: dict[int | str, int], begi
     return Timeline(row, start, sync, exchange, compute, host, ipu, depth, tuple(folds))
 
 
-def _notes(schedule: Schedule, live: Liveness) -> tuple[str, ...]:
+def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...]:
     notes = [
         "Cycles and bytes are modelled: vertex estimates from the published libraries, exchange from bytes received.",
         "Vertex state, control code and stacks of a tile are assumed sizes.",
@@ -438,6 +446,18 @@ def _notes(schedule: Schedule, live: Liveness) -> tuple[str, ...]:
         notes.append("A pipeline is charged as slots of its slowest IPU, the slots that fill and drain it included.")
     if schedule.replicas > 1:
         notes.append("The all-reduce over replicas is a ring; no measured one is public.")
+    if schedule.load is not None:
+        count = sum(step.operation == "host_store" for _, step in schedule.load.steps())
+        notes.append(
+            f"What depends on weights alone ({count} of the states) is made once, when weights are loaded; the time of "
+            "that is not charged."
+        )
+    remote = sum(t.type.bytes for t in schedule.tensors.values() if t.kind == "remote") * schedule.replicas
+    if remote > system.streaming_memory():
+        notes.append(
+            f"States in streaming memory take {remote / 1e9:.1f} GB; the system's machines have "
+            f"{system.streaming_memory() / 1e9:.1f} GB of it."
+        )
     return tuple(notes)
 
 

@@ -5,7 +5,11 @@ code, and addresses. ``run`` then only walks a list. Replicas run side by side, 
 arena of its own; collectives reduce over them in order. Native calls that follow one another are gathered into tables
 that run without Python.
 
-What the provider ``llvm`` runs has the same bits at any number of threads; oneDNN does not promise that.
+How many threads an instruction gets is decided then too, see ``engine.threads``. What the provider ``llvm`` runs has
+the same bits at any number of threads; oneDNN does not promise that.
+
+A schedule may have a program of its own for loading (``Schedule.load``), which makes states from other states. It has
+an engine of its own here, whose streams become states of this one; it runs before a run that follows a change.
 """
 
 from __future__ import annotations
@@ -15,22 +19,21 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from abele.codegen import Library, Steps, pointer_table
-from abele.engine.fusion import fuse
 from abele.engine.layouts import orders
 from abele.engine.memory import Arena, Life, plan_arena
+from abele.engine.offers import Bound, Call, Offer
 from abele.engine.program import Collective, Copy, Instruction, Load, Loop, Program, Run, Store, View, flatten, numbered
-from abele.engine.providers import Bound, Call, Offer, Providers
+from abele.engine.providers import Providers
 from abele.engine.streams import Stream, check_names, find_streams, from_host, to_host
-from abele.engine.threads import WORTH, Pool, available
-from abele.errors import InvalidOperand, InvalidOption, suggest
+from abele.engine.threads import KERNEL_WORTH, Pool, library_worth, threads_to_use
+from abele.errors import InvalidOperand, suggest
 from abele.ir.types import DType, TensorType
-from abele.ops.elementwise import ELEMENTWISE
-from abele.ops.kernels import Request, Spec, host_bytes
+from abele.ops.hosts.kernels import Request, Spec, host_bytes
 from abele.schedule.records import Schedule
 
 _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -40,12 +43,16 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall seconds of one instruction over all runs since ``timings`` was last cleared, all replicas together."""
+    """Wall seconds of one instruction over all runs, all replicas together.
+
+    ``loading`` says whether it makes a state when weights are loaded, instead of being part of a run.
+    """
 
     operation: str
     provider: str
     seconds: float
     times: int
+    loading: bool = False
 
 
 @dataclass
@@ -61,14 +68,15 @@ class Engine:
 
     Args:
         schedule: the program; it says how many replicas run side by side.
-        threads: processors to use; ``None`` takes ``ABELE_THREADS`` or ``OMP_NUM_THREADS``, else all there are.
+        threads: processors to use at most; ``None`` takes ``ABELE_THREADS`` or ``OMP_NUM_THREADS``, else all there are.
+            Small operations run on one whatever this says. torch's own number of threads is left as it was.
         seed: a number for the state ``seed`` (programs that draw random numbers have one).
         providers: names of the providers that may be used, ``None`` for all (see ``engine.providers``).
         cache: a directory for native code, or ``None`` to compile afresh.
         timed: measure every instruction; read them from ``timings``. Slower.
 
-    State and hyper values start at zero; ``write`` sets them. ``consistent`` is False after a run that was interrupted
-    or failed: state may then be partly updated.
+    State and hyper values start at zero; ``write`` sets them. After a run that was interrupted or failed, state may be
+    partly updated.
     """
 
     def __init__(
@@ -83,12 +91,11 @@ class Engine:
     ) -> None:
         self.schedule = schedule
         self.replicas = schedule.replicas
-        self.threads = _threads(threads)
-        self.consistent = True
+        self.threads = threads_to_use(threads)
         self._providers = Providers(providers)
         self._timed = timed
         self._timers: list[_Timer] = []
-        self._program = fuse(flatten(schedule, frozenset(ELEMENTWISE)))
+        self._program = flatten(schedule)
         self._loads, self._stores = find_streams(self._program.instructions)
         self._orders = orders(self._program) if "onednn" in self._providers.names else {}
         self._offers = {id(i): self._offer(i) for _, i, _ in numbered(self._program.instructions) if isinstance(i, Run)}
@@ -98,16 +105,17 @@ class Engine:
         kernels = [k for _, offer in self._offers.values() for k in offer.kernels]
         self._library = Library(kernels, cache=cache)
         self._pool = Pool(self.threads)
-        self._torch = "onednn" in {name for name, _ in self._offers.values()}
+        setters = [offer.use_threads for _, offer in self._offers.values() if offer.use_threads is not None]
+        self._use_threads = setters[0] if setters else None
         self._stale: set[int] = set()
         self._prepares: list[tuple[frozenset[int], Callable[[], None]]] = []
         self._nodes = self._bind(self._program.instructions)
         self._stale = set(range(len(self._prepares)))
-        self._load = None
+        self._loader = None
         if schedule.load is not None:
-            options = {"threads": threads, "providers": providers, "cache": cache}
-            self._load = Engine(schedule.load, **options)  # type: ignore[arg-type]
-        self._load_stale = self._load is not None
+            names = self._providers.names
+            self._loader = Engine(schedule.load, threads=self.threads, providers=names, cache=cache, timed=timed)
+        self._to_load = self._loader is not None
         if seed is not None and SEED in self._program.states:
             self.write(SEED, np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
 
@@ -125,17 +133,27 @@ class Engine:
 
     @property
     def states(self) -> dict[str, TensorType]:
-        """State and hyper values by name, those that are read when weights are loaded included."""
-        states = {name: view.type for name, view in self._program.states.items()}
-        return states if self._load is None else self._load.states | states
+        """State and hyper values by name, with those that are read when weights are loaded; not those made then."""
+        read = {} if self._loader is None else self._loader.states
+        return read | {name: view.type for name, view in self._program.states.items() if name not in self._made}
+
+    @property
+    def _made(self) -> Mapping[str, object]:
+        """The states that are made when weights are loaded."""
+        return {} if self._loader is None else self._loader.outputs
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Set a state or hyper value in all replicas; the first word of ``seed`` is xor'ed with the replica number."""
-        if self._load is not None and name in self._load.states:
-            self._load.write(name, array)
-            self._load_stale = True
+        if name in self._made:
+            raise InvalidOperand(f"The state {name!r} is made from others when weights are loaded; write those")
+        if self._loader is not None and name in self._loader.states:
+            self._loader.write(name, array)
+            self._to_load = True
             if name not in self._program.states:
                 return
+        self._write(name, array)
+
+    def _write(self, name: str, array: np.ndarray) -> None:
         view = self._state(name)
         value = to_host(array, view.type, name)
         for replica in range(self.replicas):
@@ -147,10 +165,19 @@ class Engine:
 
     def read(self, name: str, replica: int = 0) -> np.ndarray:
         """A copy of a state or hyper value of one replica, half as ``float16``."""
-        if self._load is not None and name not in self._program.states:
-            return self._load.read(name, replica)
+        if self._loader is not None and name not in self._program.states:
+            return self._loader.read(name, replica)
+        if name in self._made:
+            self._load()
         view = self._state(name)
         return from_host(self._array(replica, view), view.type)
+
+    def _load(self) -> None:
+        """Make the states that are made from others, if any of those was written."""
+        if self._loader is not None and self._to_load:
+            for name, made in self._loader.run().items():
+                self._write(name, made[0, 0])  # what loading reads is alike in all replicas: no seed is among it
+            self._to_load = False
 
     def run(self, streams: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """One device iteration.
@@ -174,27 +201,25 @@ class Engine:
             shape = (stream.turns, self.replicas, *stream.type.shape)
             results[name] = np.empty(shape, stream.type.dtype.numpy)
             stream.begin(results[name], self.replicas)
-        if self._torch:
-            from abele.engine.onednn import use_threads
-
-            use_threads(self.threads)
-        if self._load is not None and self._load_stale:
-            for name, made in self._load.run().items():
-                self.write(name, made[0, 0])
-            self._load_stale = False
-        for index in sorted(self._stale):
-            self._prepares[index][1]()
-        self._stale.clear()
+        self._load()
+        before = self._use_threads(1) if self._use_threads is not None else 1
         try:
+            for index in sorted(self._stale):
+                self._prepares[index][1]()
+            self._stale.clear()
             _walk(self._nodes)
-        except BaseException:
-            self.consistent = False
-            raise
+        finally:
+            if self._use_threads is not None:
+                self._use_threads(before)
         return results
 
     def report(self) -> dict[str, dict[str, int]]:
-        """Which provider runs which operations, and how many of each: ``{provider: {operation: count}}``."""
-        counts: dict[str, Counter[str]] = {}
+        """Which provider runs which operations, and how many of each: ``{provider: {operation: count}}``.
+
+        Operations that run when weights are loaded are counted too.
+        """
+        loading = {} if self._loader is None else self._loader.report()
+        counts: dict[str, Counter[str]] = {name: Counter(counter) for name, counter in loading.items()}
         for _, instruction, _ in numbered(self._program.instructions):
             if isinstance(instruction, Run):
                 name, _ = self._offers[id(instruction)]
@@ -203,17 +228,15 @@ class Engine:
 
     @property
     def timings(self) -> list[Timing]:
-        """With ``timed``: wall seconds by instruction, in program order."""
-        return [Timing(t.operation, t.provider, t.seconds, t.times) for t in self._timers]
-
-    def clear_timings(self) -> None:
-        """Set all timings to zero."""
-        for timer in self._timers:
-            timer.seconds, timer.times = 0.0, 0
+        """With ``timed``: wall seconds by instruction, in program order, those of loading first."""
+        loading = [] if self._loader is None else [replace(t, loading=True) for t in self._loader.timings]
+        return loading + [Timing(t.operation, t.provider, t.seconds, t.times) for t in self._timers]
 
     def close(self) -> None:
-        """End the threads. The engine cannot run after that."""
+        """End the threads; a later run starts them again."""
         self._pool.close()
+        if self._loader is not None:
+            self._loader.close()
 
     # choosing ---------------------------------------------------------------------------------------------------
 
@@ -272,7 +295,7 @@ class Engine:
                     bound = self._bound(instruction, replica)
                     if bound.run is not None:
                         flush()
-                        nodes.append(bound.run)
+                        nodes.append(self._with_threads(instruction, bound.run))
                     for call in bound.calls:
                         if self._split(call):
                             flush()
@@ -294,7 +317,21 @@ class Engine:
 
     def _split(self, call: Call) -> bool:
         kernel = call[0]
-        return self.threads > 1 and kernel.units > kernel.grain and kernel.units * kernel.cost >= WORTH
+        return self.threads > 1 and kernel.units > kernel.grain and kernel.units * kernel.cost >= KERNEL_WORTH
+
+    def _with_threads(self, instruction: Instruction, run: Callable[[], None]) -> Callable[[], None]:
+        """``run`` with as many of its provider's own threads as its work is worth; one is what all have otherwise."""
+        offer = self._offers[id(instruction)][1] if isinstance(instruction, Run) else None
+        if offer is None or offer.use_threads is None or self.threads == 1 or offer.work < library_worth():
+            return run
+        use_threads, threads = offer.use_threads, self.threads
+
+        def divided() -> None:
+            use_threads(threads)
+            run()
+            use_threads(1)
+
+        return divided
 
     def _parallel(self, call: Call) -> Callable[[], None]:
         kernel, pointers = call
@@ -345,19 +382,6 @@ class Engine:
         sources = [self._array(r, instruction.operand) for r in range(self.replicas)]
         targets = [self._array(r, instruction.result) for r in range(self.replicas)]
         return _all_reduce(sources, targets, instruction)
-
-
-def _threads(given: int | None) -> int:
-    for name in ("ABELE_THREADS", "OMP_NUM_THREADS"):
-        text = os.environ.get(name, "")
-        if given is None and text:
-            if not text.isdigit():
-                raise InvalidOption(f"{name} is {text!r}", remedy="It is a number of threads.")
-            given = int(text)
-    threads = available() if given is None else given
-    if threads < 1:
-        raise InvalidOption(f"{threads} threads", remedy="Give at least 1.")
-    return threads
 
 
 def _label(instruction: Instruction) -> str:

@@ -22,7 +22,7 @@ from abele.engine.program import (
     numbered,
     reads_and_writes,
 )
-from abele.ops.elementwise import ELEMENTWISE
+from abele.ir.operation import has
 
 CHANNELS_LAST = (0, 2, 3, 1)
 _IMAGES = {
@@ -35,10 +35,6 @@ _IMAGES = {
     "avg_pool_grad": ((0,), (0,)),
 }
 """For operations on images: which operands and which results are images."""
-_ALIKE = ELEMENTWISE | {"map", "batch_norm", "batch_norm_grad", "batch_norm_inference", "group_norm", "group_norm_grad"}
-"""Operations whose operands and results of one shape should lie alike."""
-_ANY = frozenset({"fill", "slice", "pad", "flip", "concat", "transpose", "expand", "reduce_sum", "reduce_max"})
-"""Further operations that work on any strides."""
 
 
 def orders(program: Program) -> dict[int, tuple[int, ...]]:
@@ -51,6 +47,11 @@ def orders(program: Program) -> dict[int, tuple[int, ...]]:
         if more <= chosen:
             return dict.fromkeys(sorted(chosen), CHANNELS_LAST)
         chosen |= more
+
+
+def _alike(operation: str) -> bool:
+    """Whether operands and results of one shape should lie alike."""
+    return has(operation, "elementwise") or has(operation, "alike")
 
 
 def _root(run: Run) -> str:
@@ -71,7 +72,8 @@ def _fitting(program: Program, body: Sequence[Instruction]) -> set[int]:
         reads, writes = reads_and_writes(instruction)
         free = set(map(id, _images(instruction)))
         takes = isinstance(instruction, Load | Store | Copy | Collective) or (
-            isinstance(instruction, Run) and (instruction.operation in _ALIKE or instruction.operation in _ANY)
+            isinstance(instruction, Run)
+            and (_alike(instruction.operation) or has(instruction.operation, "any_strides"))
         )
         root = _root(instruction) if isinstance(instruction, Run) else ""
         for place, view in enumerate((*reads, *writes)):
@@ -87,7 +89,7 @@ def _neighbours(instruction: Instruction, chosen: set[int]) -> Iterator[int]:
     """Buffers that should lie as those in ``chosen`` that the instruction touches."""
     reads, writes = reads_and_writes(instruction)
     views = [*reads, *writes]
-    if isinstance(instruction, Run) and instruction.operation not in _ALIKE:
+    if isinstance(instruction, Run) and not _alike(instruction.operation):
         if _root(instruction) not in _IMAGES:
             return
         views = [*instruction.operands[2:], *_images(instruction)] if instruction.operation == "fused" else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abele.ir.types import DType
-from abele.ops.kernels import host_bytes
+from abele.ops.hosts.kernels import host_bytes
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""

@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 
 import abele.ops
-from abele.engine.providers import Bound, Call, Offer
-from abele.ops.kernels import KERNELS, HostPlan, Launch, Request
+from abele.engine.offers import Bound, Call, Offer
+from abele.ops.hosts.kernels import KERNELS, HostPlan, Launch, Request
 
 
 class NativeProvider:

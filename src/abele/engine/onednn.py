@@ -9,27 +9,32 @@ Everything is in float32; a half result is rounded by a native kernel behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from abele.codegen import Expr, Kernel, Operand, Output, map_kernel
-from abele.engine.fusion import norm_body
-from abele.engine.providers import Bound, Call, Offer
-from abele.ops.elementwise.kernel import body_exprs, host_operand, known
-from abele.ops.kernels import Request, Spec
+from abele.engine.offers import Bound, Call, Offer
+from abele.ir.operation import Primitive, lookup
+from abele.ops.hosts.expressions import body_exprs, host_operand, known
+from abele.ops.hosts.kernels import Request, Spec
 
 Arrays = Sequence[np.ndarray]
-Run = Callable[[], object]
+Run = Callable[[], None]
 _mkldnn = torch.ops.mkldnn
 _aten = torch.ops.aten
+_POOLED = 16
+"""Products that take as long as one comparison or sum of a pool."""
 
 
-def use_threads(count: int) -> None:
-    """Let torch use as many threads as the engine (a setting of the whole process)."""
-    if torch.get_num_threads() != count:
+def use_threads(count: int) -> int:
+    """Let torch use ``count`` threads, a setting of the whole process; returns how many it was."""
+    before = torch.get_num_threads()
+    if before != count:
         torch.set_num_threads(count)
+    return before
 
 
 class OneDnnProvider:
@@ -43,7 +48,25 @@ class OneDnnProvider:
         sizes = (*request.operands, *request.results)
         if maker is None or not all(s.type.size for s in sizes):
             return None
-        return maker(request)
+        offer = maker(request)
+        return None if offer is None else replace(offer, use_threads=use_threads, work=_work(operation, request))
+
+
+def _work(operation: str, request: Request) -> int:
+    """Floating-point operations; those of pools count for more, since products are done many at a time."""
+    attributes: Any = request.attributes
+    operands = request.operands
+    if request.operation == "fused":
+        operands = operands[: attributes["root_operands"]]
+        attributes = dict(attributes["root_attributes"])
+    if operation == "attention":
+        q, k, *_ = operands
+        return 4 * q.type.size * k.shape[-2]  # two products of every query with every key
+    known = lookup(operation)
+    if not isinstance(known, Primitive):
+        return 0
+    flops = known.flops([s.type for s in operands], [s.type for s in request.results], attributes)
+    return flops * _POOLED if "pool" in operation else flops
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
@@ -70,7 +93,7 @@ def _simple(request: Request, bind: Callable[[Arrays, Arrays], Run]) -> Offer:
         calls: tuple[Call, ...] = tuple(
             (k, (a.ctypes.data, a.ctypes.data)) for k, a in zip(rounders, results, strict=True) if k is not None
         )
-        return Bound(calls, lambda: (run(), None)[1])
+        return Bound(calls, run)
 
     return Offer(bound, kernels=tuple(k for k in rounders if k is not None))
 
@@ -111,8 +134,6 @@ def _conv(request: Request) -> Offer | None:
     if fused:
         body: Any = request.attributes["body"]
         found = _Epilogue.read(body, others, y) if x.dtype == y.dtype == "f32" else None
-        if found is not None and found.eps is not None and not w.constant:
-            found = None
         if found is not None:
             steps = found
         else:
@@ -126,25 +147,13 @@ def _conv(request: Request) -> Offer | None:
         xt, wt, yt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
         bias = _tensor(operands[2 + steps.bias].reshape(-1)) if steps.bias is not None else None
         residual = geometry(operands[2 + steps.residual]) if steps.residual is not None else None
-        if residual is not None and residual.data_ptr() == yt.data_ptr():
-            residual = "in place"
+        in_place = residual is not None and residual.data_ptr() == yt.data_ptr()
         weight = [wt]
-        eps = steps.eps
-        norm = [_tensor(a.reshape(-1)) for a in operands[2:6]] if eps is not None else None
-        if norm is not None:
-            bias = torch.empty_like(norm[1])
 
         def pack() -> None:
-            given = wt
-            if eps is not None and norm is not None and bias is not None:
-                scale, shift, mean, variance = norm
-                factor = scale / torch.sqrt(variance + eps)
-                given = wt * factor.reshape(-1, *(1,) * (wt.dim() - 1))
-                bias.copy_(shift - mean * factor)
-            if w.constant:
-                weight[0] = _mkldnn._reorder_convolution_weight(
-                    given, geometry.padding, geometry.strides, geometry.dilation, geometry.groups, list(xt.shape)
-                )
+            weight[0] = _mkldnn._reorder_convolution_weight(
+                wt, geometry.padding, geometry.strides, geometry.dilation, geometry.groups, list(xt.shape)
+            )
 
         relu = "relu" if steps.relu else None
         call = _mkldnn._convolution_pointwise_.binary
@@ -153,7 +162,7 @@ def _conv(request: Request) -> Offer | None:
         def run() -> None:
             if residual is None:
                 yt.zero_()
-            elif residual != "in place":
+            elif not in_place:
                 yt.copy_(residual)
             call(yt, xt, weight[0], bias, *shape, "add", 1.0, relu, [], "")
 
@@ -167,13 +176,9 @@ def _conv(request: Request) -> Offer | None:
 
 
 class _Epilogue:
-    """What oneDNN does behind a convolution: a norm that goes into weights and bias, or a bias; a residual; ReLU.
-
-    Numbers count the further operands.
-    """
+    """What oneDNN does behind a convolution: a bias, a residual, ReLU. Numbers count the further operands."""
 
     def __init__(self) -> None:
-        self.eps: float | None = None
         self.bias: int | None = None
         self.residual: int | None = None
         self.relu = False
@@ -181,13 +186,8 @@ class _Epilogue:
     @classmethod
     def read(cls, body: Sequence[Any], others: Sequence[Spec], y: Spec) -> _Epilogue | None:
         """The steps of a map, where it is nothing else."""
-        done, start = cls(), 0
-        if len(body) >= 7 and body[1][0] == "constant" and tuple(body[:7]) == norm_body(body[1][3][0]):
-            done.eps, start = float(body[1][3][0]), 7
-            if not all(s.constant and s.dtype == "f32" for s in others[:4]):
-                return None
-        current = start - 1
-        for number, (fn, dtype, args, _) in enumerate(body[start:], start):
+        done, current = cls(), -1
+        for number, (fn, dtype, args, _) in enumerate(body):
             if dtype != "f32" or done.relu or current not in args:
                 return None
             other = next((a for a in args if a != current), current)
@@ -205,7 +205,7 @@ class _Epilogue:
             return False
         if spec.shape == y.shape:
             self.residual = number
-        elif spec.shape in (channel, (1, *channel)) and spec.plain and self.bias is None and self.eps is None:
+        elif spec.shape in (channel, (1, *channel)) and spec.plain and self.bias is None:
             self.bias = number
         else:
             return False
@@ -260,7 +260,11 @@ def _conv_input_grad(request: Request) -> Offer | None:
     def bind(operands: Arrays, results: Arrays) -> Run:
         dyt, wt, dxt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
         like = _untouched(dxt.shape, dx)
-        return lambda: dxt.copy_(call(dyt, like, wt)[0])
+
+        def run() -> None:
+            dxt.copy_(call(dyt, like, wt)[0])
+
+        return run
 
     return _simple(request, bind)
 
@@ -276,7 +280,11 @@ def _conv_weight_grad(request: Request) -> Offer | None:
     def bind(operands: Arrays, results: Arrays) -> Run:
         dyt, xt, dwt = geometry(operands[0]), geometry(operands[1]), geometry(results[0])
         like = _untouched(dwt.shape, dw)
-        return lambda: dwt.copy_(call(dyt, xt, like)[1])
+
+        def run() -> None:
+            dwt.copy_(call(dyt, xt, like)[1])
+
+        return run
 
     return _simple(request, bind)
 
@@ -311,7 +319,11 @@ def _max_pool(request: Request) -> Offer | None:
     def bind(operands: Arrays, results: Arrays) -> Run:
         x, y = _tensor(operands[0]), _tensor(results[0])
         where = torch.empty_like(y, dtype=torch.int64)
-        return lambda: _aten.max_pool2d_with_indices.out(x, *window.maximum, out=y, indices=where)
+
+        def run() -> None:
+            _aten.max_pool2d_with_indices.out(x, *window.maximum, out=y, indices=where)
+
+        return run
 
     return _simple(request, bind)
 
@@ -344,7 +356,11 @@ def _avg_pool(request: Request) -> Offer | None:
     def bind(operands: Arrays, results: Arrays) -> Run:
         x, y = _tensor(operands[0]), _tensor(results[0])
         given = (window.kernel, window.strides, window.padding, False, include, divisor)
-        return lambda: _aten.avg_pool2d.out(x, *given, out=y)
+
+        def run() -> None:
+            _aten.avg_pool2d.out(x, *given, out=y)
+
+        return run
 
     return _simple(request, bind)
 
@@ -359,7 +375,11 @@ def _avg_pool_grad(request: Request) -> Offer | None:
         dy, dx = _tensor(operands[0]), _tensor(results[0])
         like = _untouched(dx.shape, request.results[0])
         given = (window.kernel, window.strides, window.padding, False, include, divisor)
-        return lambda: _aten.avg_pool2d_backward.grad_input(dy, like, *given, grad_input=dx)
+
+        def run() -> None:
+            _aten.avg_pool2d_backward.grad_input(dy, like, *given, grad_input=dx)
+
+        return run
 
     return _simple(request, bind)
 
@@ -382,7 +402,11 @@ def _attention(request: Request) -> Offer | None:
         if mask is not None:
             mask = mask.expand(*q.shape[:-1], k.shape[-2])
         call = torch.nn.functional.scaled_dot_product_attention
-        return lambda: y.copy_(call(q, k, v, mask, is_causal=causal, scale=scale))
+
+        def run() -> None:
+            y.copy_(call(q, k, v, mask, is_causal=causal, scale=scale))
+
+        return run
 
     return _simple(request, bind)
 

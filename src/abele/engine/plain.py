@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from abele.engine.providers import Bound, Offer
+from abele.engine.offers import Bound, Offer
 from abele.ir.interpret import evaluate_operation
-from abele.ops.kernels import Request
+from abele.ops.hosts.kernels import Request
 
 Arrays = Sequence[np.ndarray]
 

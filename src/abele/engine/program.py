@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from abele.errors import Bug
 from abele.ir.graph import Attribute, Origin
+from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.schedule.records import Call, Function, Repeat, Schedule, Step
 
@@ -103,14 +104,9 @@ class Program:
     states: Mapping[str, View]
 
 
-IN_PLACE = ("map", "sgd", "adam", "rmsprop")
-"""Operations beside the elementwise ones that may write a result over an operand of the same type."""
-
-
 @dataclass
 class _Flattening:
     schedule: Schedule
-    elementwise: frozenset[str]
     buffers: dict[int, Buffer] = field(default_factory=dict)
 
     def new(self, type: TensorType, state: str | None = None) -> int:
@@ -187,9 +183,9 @@ def _moves(sources: list[View], targets: list[View], new) -> list[Instruction]:
     return first + rest
 
 
-def flatten(schedule: Schedule, elementwise: frozenset[str]) -> Program:
+def flatten(schedule: Schedule) -> Program:
     """The program of one replica."""
-    work = _Flattening(schedule, elementwise)
+    work = _Flattening(schedule)
     names = [port.name for port in schedule.input_ports]
     types = [schedule.tensors[p].type for p in schedule.main.parameters]
     given = tuple(work.new(t, n) for t, n in zip(types, names, strict=True))
@@ -203,7 +199,7 @@ def flatten(schedule: Schedule, elementwise: frozenset[str]) -> Program:
         targets.append(states[port.name])
     instructions += _moves(sources, targets, work.new)
     _lifetimes(instructions, work.buffers)
-    merged = _write_in_place(instructions, work.buffers, elementwise)
+    merged = _write_in_place(instructions, work.buffers)
     instructions = [kept for i in instructions if (kept := _renamed(i, merged)) is not None]
     left = {i: b for i, b in work.buffers.items() if i not in merged}
     return with_lifetimes(instructions, Program((), left, states))
@@ -279,9 +275,7 @@ def _lifetimes(instructions: Sequence[Instruction], buffers: Mapping[int, Buffer
                 buffer.first = min(buffer.first, begin)
 
 
-def _write_in_place(
-    instructions: list[Instruction], buffers: Mapping[int, Buffer], elementwise: frozenset[str]
-) -> dict[int, int]:
+def _write_in_place(instructions: list[Instruction], buffers: Mapping[int, Buffer]) -> dict[int, int]:
     """Buffers that can be the buffer into which a ``Copy`` would move them: ``{source: target}``.
 
     Safe when the target is not touched from the instruction that makes the source up to the copy, or is touched last by
@@ -310,16 +304,18 @@ def _write_in_place(
             if buffers[source].type.dtype != buffers[target].type.dtype or len(touches[source]) != everywhere[source]:
                 continue
             between = [t for t in touches[target] if made <= t < i and t != i]
-            exact = between == [made] and _in_place(making, source, target, elementwise)
+            exact = between == [made] and _in_place(making, source, target)
             if (not between or exact) and all(t <= i for t in touches[source]):
                 merged[source] = target
     return merged
 
 
-def _in_place(instruction: Instruction, source: int, target: int, elementwise: frozenset[str]) -> bool:
+def _in_place(instruction: Instruction, source: int, target: int) -> bool:
     if isinstance(instruction, Collective):
         return True
-    if not isinstance(instruction, Run) or instruction.operation not in elementwise | set(IN_PLACE):
+    if not isinstance(instruction, Run):
+        return False
+    if not (has(instruction.operation, "elementwise") or has(instruction.operation, "in_place")):
         return False
     result = next(v.type for v in instruction.results if v.buffer == source)
     return all(v.type == result for v in instruction.operands if v.buffer == target)

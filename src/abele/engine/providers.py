@@ -1,8 +1,9 @@
 """Providers: who runs an operation on the host, and the static rule that chooses between them.
 
-A provider is asked with a :class:`~abele.ops.kernels.Request` (operation, attributes, operands and results with
-types and strides, which operands are constant) and answers with an :class:`Offer`, or ``None`` when it does not do this
-one. An offer says how much memory it wants, and ``bind`` turns it, once, into something that runs on given arrays.
+A provider is asked with a :class:`~abele.ops.hosts.kernels.Request` (operation, attributes, operands and results with
+types and strides, which operands are constant) and answers with an :class:`~abele.engine.offers.Offer`, or ``None``
+when it does not do this one. An offer says how much memory it wants, and ``bind`` turns it, once, into something that
+runs on given arrays.
 
 ``llvm``: kernels of ``abele.codegen``, registered by the families in ``ops/*/kernel.py``.
 ``onednn``: torch's oneDNN operations on the engine's own memory; there only when torch is installed.
@@ -17,61 +18,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
-
-from abele.codegen import Kernel
+from abele.engine.offers import Offer, Provider
+from abele.engine.threads import sleep_at_barriers
 from abele.errors import InvalidOption, Unsupported, suggest
-from abele.ops.kernels import Request
-
-Call = tuple[Kernel, tuple[int, ...]]
-"""A native kernel, all of its units, and its addresses."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """An operation bound to arrays: native ``calls``, or the Python function ``run``.
-
-    ``prepare_calls`` and ``prepare`` are run before the first use and again when a constant operand has changed.
-    """
-
-    calls: tuple[Call, ...] = ()
-    run: Callable[[], None] | None = None
-    prepare_calls: tuple[Call, ...] = ()
-    prepare: Callable[[], None] | None = None
-
-
-@dataclass(frozen=True)
-class Offer:
-    """How a provider would run a request.
-
-    Attributes:
-        bind: ``bind(operands, results, scratch, packed)`` with the arrays of one replica; results may be the memory
-            of an operand where the operation works element by element.
-        scratch: bytes of arrays that it uses while it runs.
-        packed: bytes of arrays that it keeps between runs.
-        kernels: native kernels to compile.
-        note: what is worth knowing in a report.
-    """
-
-    bind: Callable[[Sequence[np.ndarray], Sequence[np.ndarray], Sequence[np.ndarray], Sequence[np.ndarray]], Bound]
-    scratch: tuple[int, ...] = ()
-    packed: tuple[int, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    note: str = ""
-
-
-class Provider(Protocol):
-    """Something that runs operations."""
-
-    name: str
-
-    def offer(self, request: Request) -> Offer | None:
-        """How to run this request, or ``None``."""
-        ...
-
+from abele.ops.hosts.kernels import Request
 
 ORDER = ("llvm", "onednn", "numpy")
 PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
@@ -87,7 +38,7 @@ PREFERENCE: dict[str, tuple[str, ...]] = dict.fromkeys(
     ),
     ("onednn", "llvm", "numpy"),
 )
-"""Operations that oneDNN does, and faster than the others on the whole (measured with ``benchmarks/engine_*.py``)."""
+"""Operations that oneDNN does, and faster than the others on the whole: ``benchmarks/engine_*.py`` measures both."""
 WITHOUT_TORCH = ("llvm", "numpy")
 """The order for all other operations."""
 
@@ -149,6 +100,7 @@ def _llvm() -> Provider:
 
 
 def _onednn() -> Provider:
+    sleep_at_barriers()  # before torch is imported
     from abele.engine.onednn import OneDnnProvider
 
     return OneDnnProvider()

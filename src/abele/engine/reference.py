@@ -10,7 +10,7 @@ tiles, and it holds every tensor once for each tile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -99,7 +99,8 @@ def run_reference(
 
     Args:
         schedule: the program.
-        inputs: for each replica, the values of the parameters of main in order (data, state, hyper).
+        inputs: for each replica, the values of the parameters of main in order (data, state, hyper); those that
+            ``load`` makes come from ``run_load``.
         hosts: for each replica, its streams; ``host_store`` appends to their ``outputs``.
 
     Raises:
@@ -122,6 +123,31 @@ def run_reference(
         for values in outputs
     ]
     return ReferenceRun(outputs, next_state, list(run.counts.values()), run.copied)
+
+
+def run_load(schedule: Schedule, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The states that main reads and the schedule's ``load`` makes of others, by name; none where it has no ``load``.
+
+    Args:
+        schedule: the program.
+        states: values of the weights by name; those that ``load`` does not read are ignored.
+
+    Raises:
+        InvalidOperand: a weight that ``load`` reads is not given.
+        Bug: as ``run_reference``.
+    """
+    if schedule.load is None:
+        return {}
+    names = [port.name for port in schedule.load.input_ports]
+    if missing := [name for name in names if name not in states]:
+        raise InvalidOperand(f"{', '.join(missing)} is read when weights are loaded, and is not given")
+    host = Host()  # replicas hold the same weights: one of them makes the values of all
+    run_reference(replace(schedule.load, replicas=1), [[states[name] for name in names]], [host])
+    types = {
+        port.name: schedule.tensors[t].type
+        for port, t in zip(schedule.input_ports, schedule.main.parameters, strict=True)
+    }
+    return {name: made[0].reshape(types[name].shape) for name, made in host.outputs.items()}
 
 
 class _Run:

@@ -6,6 +6,7 @@ from abele.ir.interpret import Host, evaluate, evaluate_operation
 from abele.ir.operation import (
     OPERATIONS,
     REQUIRED,
+    TRAITS,
     Arg,
     Composite,
     NotDifferentiable,
@@ -13,6 +14,7 @@ from abele.ir.operation import (
     Sample,
     expansion,
     flops,
+    has,
     infer_types,
     lookup,
     register,
@@ -24,6 +26,7 @@ from abele.ir.types import DType, TensorType, boolean, f16, f32, i32
 __all__ = [
     "OPERATIONS",
     "REQUIRED",
+    "TRAITS",
     "Arg",
     "Attribute",
     "Builder",
@@ -47,6 +50,7 @@ __all__ = [
     "f16",
     "f32",
     "flops",
+    "has",
     "i32",
     "infer_types",
     "lookup",

@@ -47,9 +47,7 @@ class Builder:
         finally:
             self.origin = before
 
-    def emit(
-        self, name: str, operands: Sequence[Value], attributes: Mapping[str, Any] | None = None
-    ) -> tuple:
+    def emit(self, name: str, operands: Sequence[Value], attributes: Mapping[str, Any] | None = None) -> tuple:
         """Append one operation and return its results as a tuple."""
         full = complete_attributes(name, attributes or {})
         try:
@@ -66,9 +64,7 @@ class Builder:
         """Call a function of this graph."""
         callee = self.functions[function]
         results = tuple(Value(v.type) for v in callee.outputs)
-        self.operations.append(
-            Operation("call", tuple(operands), results, {"function": function}, self.origin)
-        )
+        self.operations.append(Operation("call", tuple(operands), results, {"function": function}, self.origin))
         return results
 
     def repeat(self, function: str, count: int, operands: Sequence[Value], **attributes: Attribute) -> tuple:
@@ -93,6 +89,10 @@ class Builder:
     def constant(self, value: float | int | bool, dtype: DType, shape: Sequence[int] = ()) -> Value:
         """A tensor filled with one number."""
         return self.emit("fill", (), {"value": value, "dtype": str(dtype), "shape": tuple(shape)})[0]
+
+    def cast_to(self, value: Value, dtype: DType) -> Value:
+        """``value`` as ``dtype``; itself when it has it."""
+        return value if value.dtype is dtype else self.emit("cast", (value,), {"dtype": str(dtype)})[0]
 
     def inline(self, graph: Graph, operands: Sequence[Value]) -> tuple[Value, ...]:
         """Copy the operations of ``graph`` here with its inputs replaced by ``operands``; returns its outputs.

@@ -11,7 +11,7 @@ import numpy as np
 
 from abele.ir.graph import Graph, Operation, Value
 from abele.ir.operation import Attributes, Primitive, expansion, lookup
-from abele.ir.types import TensorType
+from abele.ir.types import DType, TensorType
 
 
 class Host:
@@ -46,8 +46,6 @@ def evaluate_operation(
 
 
 def _dtypes(arrays: Sequence[np.ndarray]):
-    from abele.ir.types import DType
-
     return [DType.of(a.dtype) for a in arrays]
 
 

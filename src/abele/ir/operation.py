@@ -51,9 +51,7 @@ class Arg:
         if self.draw == "boolean":
             return rng.integers(0, 2, shape).astype(dtype)
         if self.draw == "distinct":
-            return (rng.permutation(self.type.size).reshape(shape) / max(1, self.type.size) * 4 - 2).astype(
-                dtype
-            )
+            return (rng.permutation(self.type.size).reshape(shape) / max(1, self.type.size) * 4 - 2).astype(dtype)
         raise ValueError(f"unknown draw {self.draw!r}")
 
 
@@ -73,6 +71,22 @@ class NotDifferentiable:
     reason: str
 
 
+TRAITS: Mapping[str, str] = {
+    "elementwise": "one function of elements of operands that broadcast: it folds, joins maps, may write in place",
+    "in_place": "not elementwise itself, but may write a result over an operand of the same type",
+    "uniform": "moves, repeats or drops elements: what is filled with one number stays filled with it",
+    "view": "does nothing on the tiles: lowering sees its operand as its result",
+    "constant": "made of attributes alone: cheaper to make again than to keep, and known before anything runs",
+    "random": "draws numbers: never run a second time, nor ahead of the step it belongs to",
+    "root": "may take a map behind it, as a `fused` operation",
+    "host": "talks to the host: charged with the host's link, and steps next to one another share its latency",
+    "remote": "moves a state to or from streaming memory: charged with the streaming rate",
+    "any_strides": "its host kernels take operands and results with any strides",
+    "alike": "its host kernels want operands and results of one shape to lie alike, in any order of the dimensions",
+}
+"""What rooms may ask of an operation, with :func:`has`, instead of knowing its name. This is the whole list."""
+
+
 @dataclass(frozen=True)
 class Primitive:
     """A whole operation.
@@ -87,6 +101,7 @@ class Primitive:
         flops: floating-point operations (multiply-add is 2).
         samples: shapes, dtypes and edge cases for the shared tests.
         effect: True when it talks to the host or draws on outside state, so that it is never removed or merged.
+        traits: see ``TRAITS``.
     """
 
     name: str
@@ -97,6 +112,7 @@ class Primitive:
     flops: Callable[[Sequence[TensorType], Sequence[TensorType], Attributes], int]
     samples: Callable[[], Iterable[Sample]]
     effect: bool = False
+    traits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,7 @@ class Composite:
     samples: Callable[[], Iterable[Sample]]
     gradient: Gradient | NotDifferentiable | None = None
     effect: bool = False
+    traits: frozenset[str] = frozenset()
 
 
 class _Required:
@@ -125,7 +142,10 @@ OPERATIONS: dict[str, Primitive | Composite] = {}
 
 
 def register(operation: Primitive | Composite) -> Primitive | Composite:
-    """Add an operation to the registry; a name is registered once."""
+    """Add an operation to the registry; a name is registered once, and traits are those of ``TRAITS``."""
+    for trait in operation.traits:
+        if trait not in TRAITS:
+            raise ValueError(f"operation {operation.name!r} has an unknown trait {trait!r}")
     if operation.name in OPERATIONS:
         raise ValueError(f"operation {operation.name!r} is registered twice")
     OPERATIONS[operation.name] = operation
@@ -138,6 +158,13 @@ def lookup(name: str) -> Primitive | Composite:
         return OPERATIONS[name]
     except KeyError:
         raise Unsupported(f"There is no operation {name!r}", remedy=suggest(name, OPERATIONS)) from None
+
+
+def has(operation: str | Operation, trait: str) -> bool:
+    """Whether an operation, or the one of this name, has a trait; calls and loops of a graph have none."""
+    assert trait in TRAITS, trait
+    found = OPERATIONS.get(operation if isinstance(operation, str) else operation.name)
+    return found is not None and trait in found.traits
 
 
 def complete_attributes(name: str, given: Attributes) -> dict[str, Attribute]:
@@ -197,9 +224,7 @@ def flops(op: Operation) -> int:
     return _flops(op.name, [v.type for v in op.operands], [v.type for v in op.results], op.attributes)
 
 
-def _flops(
-    name: str, operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes
-) -> int:
+def _flops(name: str, operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
     operation = lookup(name)
     if isinstance(operation, Primitive):
         return int(operation.flops(operands, results, attributes))

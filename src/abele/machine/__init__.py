@@ -7,7 +7,7 @@ Everything here is data and plain arithmetic; plans and costs read it, nothing h
 from abele.machine.chip import Chip
 from abele.machine.constants import Constant, dtype_bytes
 from abele.machine.presets import CHIPS, bow, c600, gc200, mk1
-from abele.machine.system import SYSTEMS, System, find_chip, find_system, list_systems, one_ipu
+from abele.machine.system import SYSTEMS, System, find_system, list_systems, one_ipu
 
 __all__ = [
     "CHIPS",
@@ -18,7 +18,6 @@ __all__ = [
     "bow",
     "c600",
     "dtype_bytes",
-    "find_chip",
     "find_system",
     "gc200",
     "list_systems",

@@ -26,7 +26,8 @@ class Chip:
     """One processor: ``tiles`` equal tiles, each with memory and ``workers`` contexts, and an exchange.
 
     Every numeric field has a `Constant` in ``constants``; a number given without one is recorded as assumed,
-    from the user's own description. ``vertex_costs`` overrides or adds cycle estimates by vertex name.
+    from the user's own description. ``vertex_costs`` overrides cycle estimates by vertex name; a vertex of one's own
+    is first registered with ``abele.machine.cycles.estimate``, so that every chip has cycles for it.
     """
 
     name: str
@@ -40,7 +41,6 @@ class Chip:
     data_path_bytes: int = number("B")  # one load or store of a worker
     load_bytes_per_cycle: int = number("B/cycle/tile")
     store_bytes_per_cycle: int = number("B/cycle/tile")
-    interleaved_load_bytes_per_cycle: int = number("B/cycle/tile")
     memcpy_bytes_per_cycle: int = number("B/cycle/tile")
     atomic_store_bytes: int = number("B")  # a narrower store reads, merges and writes
     sram_latency_cycles: int = number("cycles")
@@ -61,8 +61,6 @@ class Chip:
     slic_window: int = number("positions")
     slic_chains_f16: int = number("chains")
     slic_chains_f32: int = number("chains")
-    f32_divide_cycles: int = number("cycles")
-    repeat_limit: int = number("iterations")
 
     exchange_bytes_per_cycle: float = number("B/cycle/tile")
     tiles_per_exchange_bus: int = number("tiles")
@@ -72,10 +70,8 @@ class Chip:
     sync_cycles: int = number("cycles")
     compute_set_cycles: int = number("cycles")
     supervisor_call_cycles: int = number("cycles")
-    branch_cycles: int = number("cycles")
 
     instruction_bytes: int = number("B")
-    default_memory_proportion: float = number("of tile memory")
 
     idle_watts: float = number("W")
     load_watts: float = number("W")
@@ -96,6 +92,13 @@ class Chip:
                 f"{self.tile_memory} bytes a tile and a clock of {self.clock_hz} Hz",
                 remedy="Each must be positive.",
             )
+        for vertex in self.vertex_costs:
+            if vertex not in ESTIMATES:
+                raise InvalidOption(
+                    f"The chip '{self.name}' gives cycles for the vertex '{vertex}', which no plan asks for",
+                    remedy=f"{suggest(vertex, ESTIMATES)} A vertex of your own is registered first, with "
+                    "abele.machine.cycles.estimate.".strip(),
+                )
 
     @classmethod
     def build(
@@ -124,7 +127,7 @@ class Chip:
         vertex_costs: Mapping[str, VertexCost] | None = None,
         **changes: float | Constant,
     ) -> Chip:
-        """A chip like this one, with some numbers changed and vertex costs added or overridden.
+        """A chip like this one, with some numbers changed and vertex costs overridden.
 
         Args:
             name: the new chip's name.
@@ -132,7 +135,7 @@ class Chip:
             changes: new values by field name, as plain numbers (recorded as assumed) or as `Constant`.
 
         Raises:
-            InvalidOption: no field has such a name; the nearest names are suggested.
+            InvalidOption: no field or vertex has such a name; the nearest names are suggested.
         """
         constants = dict(self.constants)
         values = changed(self, changes, constants)
@@ -166,10 +169,9 @@ class Chip:
         try:
             known = ESTIMATES[vertex]
         except KeyError:
-            names = {*ESTIMATES, *self.vertex_costs}
             raise InvalidOption(
                 f"The chip '{self.name}' has no cycle estimate for the vertex '{vertex}'",
-                remedy=f"{suggest(vertex, names)} Or give one in vertex_costs.".strip(),
+                remedy=f"{suggest(vertex, ESTIMATES)} Or register one with abele.machine.cycles.estimate.".strip(),
             ) from None
         return known(self, **fields)
 
@@ -222,14 +224,6 @@ class Chip:
         """Peak flop/s, a multiply-accumulate counted as two; ``partials`` are of ``dtype`` unless given."""
         partials = partials or {"f8": "f16", "bf16": "f32"}.get(dtype, dtype)
         return 2.0 * self.macs_per_cycle(dtype, partials) * self.tiles * self.clock_hz
-
-    def sram_bandwidth(self) -> float:
-        """Bytes/s between memory and registers, loads and stores together, all tiles."""
-        return (self.load_bytes_per_cycle + self.store_bytes_per_cycle) * self.tiles * self.clock_hz
-
-    def exchange_bandwidth(self) -> float:
-        """Bytes/s received over the on-chip exchange by all tiles together."""
-        return self.exchange_bytes_per_cycle * self.tiles * self.clock_hz
 
     def memory(self) -> int:
         """Bytes of tile memory on the chip."""

@@ -41,6 +41,15 @@ def exchange_cycles(
     return choose((received > 0) | (sent > 0), chip.exchange_start_cycles + moving, 0)
 
 
+def pairs_share(run: Count, blocks: Count, bus: int, first: int = 0) -> Count:
+    """True when neighbouring tiles on a bus receive the same bytes, so that the exchange runs ``paired``.
+
+    ``run`` successive ones of the ``blocks`` blocks, laid from tile ``first`` on, read the same. Buses of ``bus`` tiles
+    must lie within runs, or all blocks must read the same (graphcore/poplibs, ExchangeEstimator).
+    """
+    return (run > 1) & ((run == blocks) | ((run % bus == 0) & (first % bus == 0)))
+
+
 def _whole(cycles: Count) -> Count:
     """Cycles rounded up to whole ones."""
     return -(-cycles // 1).astype("int64") if hasattr(cycles, "astype") else math.ceil(cycles)

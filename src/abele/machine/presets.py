@@ -11,7 +11,7 @@ from abele.machine.constants import Confidence, Constant
 
 _DATASHEET = "docs.graphcore.ai, IPU and Bow Pod datasheets"
 _POPLIBS = "graphcore/poplibs"
-_IPU21 = "public IPU21 compiler source (repository not identified)"
+_IPU21 = "public IPU21 compiler source (repository not identified)"  # alone it makes a number no more than assumed
 _ELK = "platformxlab/elk, fitted constants of the T10 cost model"
 _TESSELLATE = "graphcore-research/tessellate-ipu notebooks"
 
@@ -32,8 +32,7 @@ _GC200: dict[str, Constant] = {
     "store_bytes_per_cycle": _c(
         8, "B/cycle/tile", "24 B/cycle at 1.325 GHz is 46.8 TB/s; 47.5 quoted, 46.55 measured", "derived"
     ),
-    "interleaved_load_bytes_per_cycle": _c(16, "B/cycle/tile", _IPU21, "published"),
-    "memcpy_bytes_per_cycle": _c(8, "B/cycle/tile", _IPU21, "published"),
+    "memcpy_bytes_per_cycle": _c(8, "B/cycle/tile", _IPU21, "assumed"),
     "atomic_store_bytes": _c(4, "B", f"{_POPLIBS}, popops/popopsCycleEstimators.cpp", "published"),
     "sram_latency_cycles": _c(6, "cycles", "notes on arXiv 1912.03413 (Mk1), taken for Mk2", "assumed"),
     "accumulator_width_f16": _c(
@@ -60,8 +59,6 @@ _GC200: dict[str, Constant] = {
     "slic_window": _c(4, "positions", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),
     "slic_chains_f16": _c(4, "chains", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),
     "slic_chains_f32": _c(2, "chains", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),
-    "f32_divide_cycles": _c(3, "cycles", f"{_POPLIBS}, popops/popopsCycleEstimators.cpp", "published"),
-    "repeat_limit": _c(4095, "iterations", "a 12-bit count; the library asks the device for it", "assumed"),
     "exchange_bytes_per_cycle": _c(
         4, "B/cycle/tile", f"{_POPLIBS} defaults; {_IPU21}; 7.80 TB/s against 8 quoted", "published"
     ),
@@ -71,7 +68,7 @@ _GC200: dict[str, Constant] = {
     ),
     "exchange_fragment_bytes": _c(32, "B", "assumed: length of a received fragment", "assumed"),
     "exchange_fragment_instructions": _c(
-        3, "instructions", f"{_IPU21}: receive control of at least 3 instructions a fragment", "published"
+        3, "instructions", f"{_IPU21}: receive control of at least 3 instructions a fragment", "assumed"
     ),
     "sync_cycles": _c(118, "cycles", f"{_ELK}: SYNC_CYCLES", "derived"),
     "compute_set_cycles": _c(
@@ -81,11 +78,7 @@ _GC200: dict[str, Constant] = {
         "derived",
     ),
     "supervisor_call_cycles": _c(11, "cycles", f"{_IPU21}; {_POPLIBS} elementwise entry", "published"),
-    "branch_cycles": _c(6, "cycles", f"{_POPLIBS}, poplin/PerformanceEstimation.hpp", "published"),
     "instruction_bytes": _c(4, "B", "assumed: 32-bit instructions", "assumed"),
-    "default_memory_proportion": _c(
-        0.6, "of tile memory", f"{_POPLIBS}, poplin/ConvOptions: availableMemoryProportion", "published"
-    ),
     "idle_watts": _c(91.0, "W", "assumed: 35 % of the average under load", "assumed"),
     "load_watts": _c(
         259.0,

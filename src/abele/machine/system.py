@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import re
-import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from abele.errors import InvalidOption, UserProgramError, suggest
+from abele.errors import InvalidOption, suggest
 from abele.machine.chip import Chip
 from abele.machine.constants import Confidence, Constant, changed, complete, number
-from abele.machine.presets import CHIPS, bow, c600, gc200, mk1
+from abele.machine.presets import bow, c600, gc200, mk1
+from abele.user import load_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,7 @@ def _c(value: float, unit: str, source: str, confidence: Confidence) -> Constant
 _LADDER = "graphcore/poplibs test utilities: 128 Gbit/s a link and direction, 85 % of it usable"
 _MK2_LINKS: dict[str, Constant] = {
     "link_bytes_per_second": _c(16e9, "B/s per link per direction", _LADDER, "published"),
-    "links_per_ipu": _c(10, "links", "thecharlieblake.co.uk: 10 links, 320 GB/s both ways", "published"),
+    "links_per_ipu": _c(10, "links", "assumed: 10 links, 320 GB/s both ways, as a blog recalls", "assumed"),
     "ring_links": _c(2, "links per direction", "the ladder of graphcore/poplibs: 2 links up, 2 down", "derived"),
     "link_efficiency": _c(0.85, "of the raw rate", _LADDER, "published"),
     "link_latency_seconds": _c(0.6e-6, "s", "assumed: no public figure for Mk2 or Bow", "assumed"),
@@ -151,7 +149,7 @@ _MK2_LINKS: dict[str, Constant] = {
     ),
     "sync_hop_seconds": _c(15e-9, "s", "graphcore/poplibs: 15 ns a hop, out and back", "published"),
     "global_sync_cycles": _c(
-        600, "cycles", "public IPU21 compiler source (getGlobalSyncCycles); 500 to 642 on 16 Mk1", "published"
+        600, "cycles", "public IPU21 compiler source (getGlobalSyncCycles); 500 to 642 on 16 Mk1", "assumed"
     ),
     "machine_watts": _c(
         1036.0,
@@ -189,12 +187,20 @@ def _system(name: str, chip: Chip, ipus: int, per_machine: int, constants: Mappi
     return System(name=name, chip=chip, ipus=ipus, ipus_per_machine=per_machine, constants=dict(constants), **numbers)
 
 
+_LINKS = {"mk1": _MK1_LINKS, "gc200": _MK2_LINKS, "bow": _BOW_LINKS, "c600": _C600_LINKS}
+_OWN_LINKS = {
+    name: _c(c.value, c.unit, f"a Bow-2000's, for want of another: {c.source}", "assumed")
+    for name, c in _BOW_LINKS.items()
+}
+
+
 def one_ipu(chip: Chip) -> System:
-    """One IPU of ``chip`` by itself; its power is the chip's own, its links and host are a Bow-2000's."""
+    """One IPU of ``chip`` by itself. Its power is the chip's own; its links, host and streaming memory are those of
+    the machine that a chip of this name was sold in, and for any other name a Bow-2000's, recorded as assumed."""
     power = Constant(
         chip.load_watts, "W per machine", "the chip's load_watts", chip.provenance("load_watts").confidence
     )
-    return _system(chip.name, chip, 1, 1, _BOW_LINKS | {"machine_watts": power})
+    return _system(chip.name, chip, 1, 1, _LINKS.get(chip.name, _OWN_LINKS) | {"machine_watts": power})
 
 
 _PODS = (4, 16, 32, 64, 128, 256)
@@ -248,30 +254,8 @@ def find_system(name: str | System | Chip) -> System:
         ) from None
 
 
-def find_chip(name: str) -> Chip:
-    """A known chip by name; an unknown one raises ``InvalidOption`` with near names."""
-    try:
-        return CHIPS[name.lower()]
-    except KeyError:
-        raise InvalidOption(f"No chip '{name}'", remedy=suggest(name.lower(), CHIPS)) from None
-
-
 def _from_file(path: Path, variable: str) -> System:
-    if not path.is_file():
-        raise InvalidOption(f"No file '{path}'", remedy="A system of your own is named as file.py:name.")
-    module_name = f"abele_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickling look the module up by name
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[module_name]
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == spec.origin]
-        line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
-        where = f"{path}:{line}" if line else ""
-        raise UserProgramError(f"'{path}' raised {type(error).__name__}: {error}", where=where) from error
+    module = load_file(path, "A system of your own is named as file.py:name.")
     found = getattr(module, variable, None)
     if isinstance(found, (System, Chip)):
         return find_system(found)

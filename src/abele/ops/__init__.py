@@ -8,6 +8,7 @@ from abele.ops import (
     control,
     conv,
     elementwise,
+    fused,
     indexing,
     loss,
     matmul,
@@ -21,15 +22,12 @@ from abele.ops import (
     softmax,
 )
 
-VIEWS = frozenset({"reshape", "checkpoint"})
-"""Primitives that do no work: lowering sees their operand as their result."""
-
 __all__ = [
-    "VIEWS",
     "attention",
     "control",
     "conv",
     "elementwise",
+    "fused",
     "indexing",
     "loss",
     "matmul",

@@ -50,15 +50,23 @@ def is_float(dtype: DType) -> bool:
     return dtype.is_float
 
 
-def is_number(dtype: DType) -> bool:
-    return dtype is not DType.BOOL
-
-
 def need_axis(name: str, axis: Any, rank: int) -> int:
     """``axis`` when it is a dimension, counted from the front."""
     if not isinstance(axis, int) or not 0 <= axis < rank:
         raise InvalidOperand(f"{name} has axis {axis!r}; its operand has dimensions 0 to {rank - 1}")
     return axis
+
+
+def dtype_attribute(name: str, attributes: Attributes) -> DType:
+    """The attribute ``dtype``; raises ``InvalidOperand`` when it is none of the machine's types."""
+    if attributes["dtype"] not in tuple(DType):
+        raise InvalidOperand(f"{name} has dtype {attributes['dtype']!r}", remedy=f"Known: {', '.join(DType)}.")
+    return DType(str(attributes["dtype"]))
+
+
+def extents(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """How many input positions a window spans in every dimension."""
+    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
 def broadcast(name: str, operands: Sequence[TensorType]) -> tuple[int, ...]:
@@ -88,19 +96,9 @@ def unbroadcast(b: Builder, gradient: Value, shape: tuple[int, ...]) -> Value:
     return b.reshape(gradient, shape=shape) if gradient.shape != shape else gradient
 
 
-def spread_to(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
-    """``value`` broadcast to ``shape``; itself when it has it."""
-    return value if value.shape == tuple(shape) else b.expand(value, shape=tuple(shape))
-
-
 def to_float(b: Builder, value: Value) -> Value:
     """A half value as float, anything else as it is: composites compute in float and round once."""
     return b.cast(value, dtype="f32") if value.dtype is DType.F16 else value
-
-
-def back(b: Builder, value: Value, dtype: DType) -> Value:
-    """``value`` as ``dtype``."""
-    return value if value.dtype is dtype else b.cast(value, dtype=str(dtype))
 
 
 def in_float(body: Callable[..., Value]) -> Callable[[Builder, Sequence[Value], Attributes], Sequence[Value]]:
@@ -108,7 +106,7 @@ def in_float(body: Callable[..., Value]) -> Callable[[Builder, Sequence[Value], 
 
     def expand(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
         dtype = operands[0].dtype
-        return (back(b, body(b, *(to_float(b, v) for v in operands), attributes), dtype),)
+        return (b.cast_to(body(b, *(to_float(b, v) for v in operands), attributes), dtype),)
 
     return expand
 
@@ -118,6 +116,6 @@ def like(b: Builder, number: float, value: Value) -> Value:
     return b.constant(number if value.dtype.is_float else int(number), value.dtype)
 
 
-def elements_of(results: Sequence[TensorType]) -> int:
-    """Elements of all results."""
-    return sum(t.size for t in results)
+def no_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
+    """What only moves, makes or marks a tensor computes nothing."""
+    return 0

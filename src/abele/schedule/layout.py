@@ -150,7 +150,8 @@ class Span:
         a, b = axis.start(parts[self.axis]), axis.stop(parts[self.axis])
         start = -((-(self.stride * a + self.offset)) // self.divide)
         stop = (self.stride * (b - 1) + self.offset + self.extent - 1) // self.divide + 1
-        start, stop = np.clip(start, 0, size), np.clip(stop, 0, size)
+        # quicker than np.clip, which looks up the limits of the dtype; this is called very often
+        start, stop = (np.minimum(np.maximum(at, 0), size) for at in (start, stop))
         return start, np.where(b > a, np.maximum(start, stop), start)
 
 

@@ -108,9 +108,9 @@ class _Sharing:
         self.maker: dict[str, tuple[Function, int]] = {}
         for function in schedule.all_functions():
             for index, node in enumerate(function.nodes):
-                for name in names_read(node):
+                for name in node.reads:
                     self.last_read[name] = index
-                for name in names_made(node):
+                for name in node.makes:
                     self.maker[name] = function, index
                 if not isinstance(node, Step):
                     self.sites[node.function].append((function, index))
@@ -211,7 +211,7 @@ class _Sharing:
         """True when the repeat at ``index`` may overwrite this operand: nobody reads it again."""
         node = caller.nodes[index]
         return (
-            names_read(node).count(name) == 1
+            node.reads.count(name) == 1
             and self.last_read[name] == index
             and name not in caller.results
             and (name not in caller.parameters or name in self.carried)
@@ -294,7 +294,7 @@ class _Line:
             slot = pipeline_slot(where, stages) if stages > 1 else None
             if isinstance(node, Step):
                 self._moment("step", node, function.name, depth, times)
-                self._touch([*names_read(node), *names_made(node)], slot)
+                self._touch([*node.reads, *node.makes], slot)
                 continue
             callee = self.schedule.functions[node.function]
             count = node.count if isinstance(node, Repeat) else 1
@@ -347,20 +347,10 @@ def pipeline_slot(origin: Origin, stages: int) -> int:
     return origin.stage if origin.phase == "forward" else 2 * stages - 1 - origin.stage
 
 
-def names_read(node: Node) -> tuple[str, ...]:
-    """Names of the tensors that a node reads."""
-    return tuple(use.tensor for use in node.operands) if isinstance(node, Step) else node.operands
-
-
-def names_made(node: Node) -> tuple[str, ...]:
-    """Names of the tensors that a node makes."""
-    return tuple(use.tensor for use in node.results) if isinstance(node, Step) else node.results
-
-
 def _made(function: Function) -> Iterator[str]:
     yield from function.parameters
     for node in function.nodes:
-        yield from names_made(node)
+        yield from node.makes
 
 
 def _inner_first(schedule: Schedule) -> list[str]:

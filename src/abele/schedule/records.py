@@ -87,6 +87,16 @@ class Step:
     plan: Plan
     origin: Origin = field(default_factory=Origin)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads."""
+        return tuple(use.tensor for use in self.operands)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """Names of the tensors that it makes."""
+        return tuple(use.tensor for use in self.results)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -96,6 +106,16 @@ class Call:
     operands: tuple[str, ...]
     results: tuple[str, ...]
     origin: Origin = field(default_factory=Origin)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads."""
+        return self.operands
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """Names of the tensors that it makes."""
+        return self.results
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +132,16 @@ class Repeat:
     results: tuple[str, ...]
     stages: int = 1
     origin: Origin = field(default_factory=Origin)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads."""
+        return self.operands
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """Names of the tensors that it makes."""
+        return self.results
 
 
 Node = Step | Call | Repeat

@@ -64,7 +64,7 @@ def named_once(schedule: Schedule) -> Iterator[str]:
                 yield f"{name!r} is made twice, again as a parameter of {function.name}"
             seen.add(name)
         for index, node in enumerate(function.nodes):
-            for name in _results(node):
+            for name in node.makes:
                 if name in seen:
                     yield f"{name!r} is made twice, again by node {index} of {function.name}"
                 seen.add(name)
@@ -76,7 +76,7 @@ def known_names(schedule: Schedule) -> Iterator[str]:
     for function in schedule.all_functions():
         names = [*function.parameters, *function.results]
         for node in function.nodes:
-            names += [*_operands(node), *_results(node)]
+            names += [*node.reads, *node.makes]
         for name in dict.fromkeys(names):
             if name not in schedule.tensors:
                 yield f"{name!r} in {function.name} is not a tensor of the schedule"
@@ -123,10 +123,10 @@ def defined_before_use(schedule: Schedule) -> Iterator[str]:
     for function in schedule.all_functions():
         made = set(function.parameters)
         for index, node in enumerate(function.nodes):
-            for name in _operands(node):
+            for name in node.reads:
                 if name not in made:
                     yield f"node {index} of {function.name} reads {name!r}, which is not made yet ({node.origin.where})"
-            made.update(_results(node))
+            made.update(node.makes)
         yield from (f"{function.name} returns {n!r}, which is never made" for n in function.results if n not in made)
 
 
@@ -305,14 +305,6 @@ def _resident(plan: Plan, operand_homes: Sequence[Layout | None]) -> Iterator[st
                 there = lies_in_any(access.layout, earlier)
             if not there:
                 yield f"set {index} calls {access.name} resident, but it lies elsewhere"
-
-
-def _operands(node) -> tuple[str, ...]:
-    return tuple(use.tensor for use in node.operands) if isinstance(node, Step) else node.operands
-
-
-def _results(node) -> tuple[str, ...]:
-    return tuple(use.tensor for use in node.results) if isinstance(node, Step) else node.results
 
 
 def _types(schedule: Schedule, names: Sequence[str]) -> list[TensorType]:

@@ -81,8 +81,7 @@ _GROUP_VALUES = {
 }
 _DISPLAY = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "lamb": "LAMB"}
 SUBCLASS_WARNING = (
-    "Poptorch does not run Python optimizer code directly: the optimizer %s is treated as %s, and anything else "
-    "that it does is ignored."
+    "The optimizer %s is treated as %s: updates are compiled from its numbers, and Python code that it adds never runs."
 )
 
 

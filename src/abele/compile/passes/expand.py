@@ -9,7 +9,7 @@ from abele.compile.passes.inline import inline_results
 from abele.ir.graph import Graph, Operation
 from abele.ir.operation import Composite, expansion, lookup
 from abele.ir.rules import CONTROL
-from abele.ops.planning import PLANS
+from abele.ops.plans.planning import PLANS
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,15 @@ import numpy as np
 
 from abele.ir.graph import Graph, Operation, Value
 from abele.ir.interpret import evaluate_operation
-from abele.ir.operation import lookup
+from abele.ir.operation import has, lookup
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
-
-_RESHAPING = ("reshape", "transpose", "expand", "flip", "slice", "checkpoint")
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Evaluate what is uniform and known, and drop what changes nothing.
+    """Evaluate what is uniform and known, and drop what changes nothing."""
 
-    Attributes:
-        elementwise: names of the operations that work element by element.
-    """
-
-    elementwise: frozenset[str]
     name: str = "fold"
 
     def run(self, graph: Graph) -> Graph:
@@ -61,9 +54,9 @@ class Fold:
             return op.attributes["value"]  # type: ignore[return-value]
         if not op.operands or any(v not in known for v in op.operands) or lookup(op.name).effect:
             return None
-        if op.name in _RESHAPING:
+        if has(op, "uniform"):
             return known[op.operands[0]]
-        if op.name not in self.elementwise:
+        if not has(op, "elementwise"):
             return None
         scalars = [np.array(known[v]).astype(v.dtype.numpy) for v in op.operands]
         (result,) = evaluate_operation(op.name, scalars, op.attributes, [TensorType((), op.result.dtype)])

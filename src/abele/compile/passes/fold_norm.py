@@ -1,7 +1,9 @@
 """Batch norm of known statistics goes into the convolution before it.
 
 Before: ``conv(x, w)`` and ``batch_norm_inference`` of its result. After: a convolution with scaled weights, and the
-shift that is left. The scaled weights depend on state alone, so the engine makes them once.
+shift that is left. In inference the scaled weights of the main graph depend on state alone, so that ``Hoist`` moves
+them out of the step. Where they are made in every step (in functions, and behind frozen norms in training) it is done
+only for weights that are no larger than the convolution's result, which the norm would go over instead.
 """
 
 from __future__ import annotations
@@ -12,55 +14,70 @@ from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Operation, Value
 from abele.ir.types import DType
 
+NORM = "batch_norm_inference"
+
 
 @dataclass(frozen=True)
 class FoldNorm:
-    """Fold ``batch_norm_inference`` where a convolution makes its operand for it alone."""
+    """Fold ``batch_norm_inference`` where a convolution makes its operand for it alone.
 
+    Attributes:
+        hoisted: whether what depends on the states of the main graph alone is made once and not in every step.
+    """
+
+    hoisted: bool = True
     name: str = "fold-norm"
 
     def run(self, graph: Graph) -> Graph:
-        made, users, outputs = graph.producers(), graph.users(), set(graph.outputs)
-        norms: dict[Operation, Operation] = {}
-        for op in graph.operations:
-            if op.name == "batch_norm_inference":
-                conv = made.get(op.operands[0])
-                if (
-                    conv is not None
-                    and conv.name == "conv"
-                    and users[conv.result] == [op]
-                    and conv.result not in outputs
-                ):
-                    norms[op] = conv
-        if not norms:
-            return graph
-        convs = set(norms.values())
-        builder = Builder(graph.name, graph.functions)
-        builder.inputs, builder.input_ports = list(graph.inputs), list(graph.input_ports)
-        for op in graph.operations:
-            if op in norms:
-                _fold(builder, norms[op], op)
-            elif op not in convs:
-                builder.operations.append(op)
-        return builder.finish(graph.outputs, graph.output_ports)
+        functions = {name: _folded(f, set()) for name, f in graph.functions.items()}
+        fixed: set[Value] = set()
+        if self.hoisted:
+            changed = graph.outputs_of("state")
+            fixed = {v for name, v in graph.inputs_of("state").items() if name not in changed}
+        folded = _folded(graph, fixed)
+        same = all(f is graph.functions[name] for name, f in functions.items())
+        return folded if same else folded.replace(functions=functions)
+
+
+def _folded(graph: Graph, fixed: set[Value]) -> Graph:
+    """The graph, without its functions, with norms folded; what is made of ``fixed`` values costs nothing."""
+    made, users, outputs = graph.producers(), graph.users(), set(graph.outputs)
+    norms: dict[Operation, Operation] = {}
+    for op in graph.operations:
+        if op.operands and fixed.issuperset(op.operands):
+            fixed.update(op.results)
+        conv = made.get(op.operands[0]) if op.name == NORM else None
+        if conv is None or conv.name != "conv" or users[conv.result] != [op] or conv.result in outputs:
+            continue
+        weights = conv.operands[1]
+        free = fixed.issuperset((weights, *op.operands[1:]))
+        if free or weights.type.size <= conv.result.type.size:
+            norms[op] = conv
+    if not norms:
+        return graph
+    convs = set(norms.values())
+    builder = Builder(graph.name, graph.functions)
+    builder.inputs, builder.input_ports = list(graph.inputs), list(graph.input_ports)
+    for op in graph.operations:
+        if op in norms:
+            _fold(builder, norms[op], op)
+        elif op not in convs:
+            builder.operations.append(op)
+    return builder.finish(graph.outputs, graph.output_ports)
 
 
 def _fold(b: Builder, conv: Operation, norm: Operation) -> None:
     """Emit the folded pair; the last operation makes the norm's own result."""
     x, w = conv.operands
-    scale, shift, mean, variance = (_as(b, v, DType.F32) for v in norm.operands[1:])
+    scale, shift, mean, variance = (b.cast_to(v, DType.F32) for v in norm.operands[1:])
     channels, rank = w.shape[0], len(w.shape)
     with b.at(norm.origin):
         epsilon = b.constant(norm.attributes["eps"], DType.F32)  # type: ignore[arg-type]
         scale = b.mul(scale, b.rsqrt(b.add(variance, epsilon)))
         shift = b.sub(shift, b.mul(mean, scale))
-        wide = b.mul(_as(b, w, DType.F32), b.reshape(scale, shape=(channels,) + (1,) * (rank - 1)))
+        wide = b.mul(b.cast_to(w, DType.F32), b.reshape(scale, shape=(channels,) + (1,) * (rank - 1)))
     with b.at(conv.origin):
-        (y,) = b.emit("conv", (x, _as(b, wide, w.dtype)), conv.attributes)
+        (y,) = b.emit("conv", (x, b.cast_to(wide, w.dtype)), conv.attributes)
     with b.at(norm.origin):
-        b.add(y, b.reshape(_as(b, shift, y.dtype), shape=(channels,) + (1,) * (rank - 2)))
+        b.add(y, b.reshape(b.cast_to(shift, y.dtype), shape=(channels,) + (1,) * (rank - 2)))
     b.operations[-1] = replace(b.operations[-1], results=norm.results)
-
-
-def _as(b: Builder, value: Value, dtype: DType) -> Value:
-    return value if value.dtype == dtype else b.cast(value, dtype=str(dtype))

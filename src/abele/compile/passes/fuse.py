@@ -12,23 +12,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from abele.ir.graph import Attribute, Graph, Operation, Value
+from abele.ir.operation import has
 
-ROOTS = ("matmul", "conv")
-"""Operations that can take a map as their epilogue."""
 MOST_NODES = 64
 MOST_OPERANDS = 10
 
 
 @dataclass(frozen=True)
 class Fuse:
-    """Fuse elementwise operations into maps and into the operations of ``ROOTS``.
+    """Fuse elementwise operations into maps, and these into roots.
 
     Attributes:
-        elementwise: names of the operations that work element by element on operands that broadcast.
         epilogues: whether maps may join products and convolutions.
     """
 
-    elementwise: frozenset[str]
     epilogues: bool = True
     name: str = "fuse"
 
@@ -63,7 +60,7 @@ class Fuse:
         sink_of: dict[Operation, Operation] = {}
         members: dict[Operation, list[Operation]] = {}
         for op in reversed(graph.operations):
-            if op.name not in self.elementwise or op.name == "fill" or len(op.results) != 1 or not op.result.type.size:
+            if not has(op, "elementwise") or len(op.results) != 1 or not op.result.type.size:
                 continue
             readers = users.get(op.result, [])
             sinks = {sink_of.get(reader) for reader in readers}
@@ -87,7 +84,7 @@ class Fuse:
             op = made.get(value)
             if (
                 op is not None
-                and op.name in ROOTS
+                and has(op, "root")
                 and value not in kept_out
                 and value.shape == sink.result.shape
                 and len(users[value]) == 1

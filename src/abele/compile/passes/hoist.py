@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Operation, Port, Value
-from abele.ir.operation import lookup
+from abele.ir.operation import has, lookup
 from abele.ir.rules import CONTROL
 
 LOAD = "load"
 """Name of the function that makes the hoisted states: it reads states and stores to streams of their names."""
-_CONSTANT = ("fill", "iota")
 _SLACK = 1 << 10
 
 
@@ -41,7 +40,7 @@ class Hoist:
         for op in graph.operations:
             if any(v in same for v in op.operands):
                 op = replace(op, operands=tuple(same.get(v, v) for v in op.operands))
-            if op.name in _CONSTANT:
+            if has(op, "constant"):
                 constants[op.result] = op.name, tuple(op.attributes.items())
             elif _can_move(op, fixed, constants):
                 operands = tuple(constants.get(v, v) for v in op.operands)
@@ -72,7 +71,7 @@ class Hoist:
 
 
 def _can_move(op: Operation, fixed: set[Value], constants: Container[Value]) -> bool:
-    if op.name in CONTROL or lookup(op.name).effect or op.name.startswith("random_"):
+    if op.name in CONTROL or lookup(op.name).effect or has(op, "random"):
         return False
     return any(v in fixed for v in op.operands) and all(v in fixed or v in constants for v in op.operands)
 
@@ -102,7 +101,7 @@ def _load(graph: Graph, moved: dict[Operation, None], wanted: dict[str, Value]) 
         if value in needed:
             builder.inputs.append(value)
             builder.input_ports.append(port)
-    builder.operations = [op for op in graph.operations if op.name in _CONSTANT and op.result in needed] + list(moved)
+    builder.operations = [op for op in graph.operations if has(op, "constant") and op.result in needed] + list(moved)
     for name, value in wanted.items():
         builder.emit("host_store", (value,), {"stream": name})
     return builder.finish(())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from abele.ir.graph import Graph, Operation, Value
-from abele.ir.operation import lookup
+from abele.ir.operation import has, lookup
 from abele.ir.rules import CONTROL
 
 
@@ -56,5 +56,5 @@ class Recompute:
 
 
 def _repeatable(op: Operation) -> bool:
-    kept = op.name in CONTROL or op.name in ("checkpoint", "fill") or op.name.startswith("random_")
+    kept = op.name in (*CONTROL, "checkpoint") or has(op, "constant") or has(op, "random")
     return not kept and not lookup(op.name).effect

@@ -97,7 +97,7 @@ class Update:
         if spec.loss_scaling:
             factor = b.reciprocal(graph.inputs_of("hyper")[spec.loss_scaling])
         if spec.max_grad_norm > 0 and done:
-            wide = [_as(b, g, DType.F32) for g in done.values()]
+            wide = [b.cast_to(g, DType.F32) for g in done.values()]
             squares = [b.reduce_sum(b.mul(g, g), axes=tuple(range(len(g.shape)))) for g in wide]
             total = squares[0]
             for square in squares[1:]:
@@ -109,7 +109,7 @@ class Update:
             factor = clip if factor is None else b.mul(factor, clip)
         if factor is None:
             return done
-        return {name: b.mul(_as(b, g, DType.F32), factor) for name, g in done.items()}
+        return {name: b.mul(b.cast_to(g, DType.F32), factor) for name, g in done.items()}
 
     def count_steps(self, b: Builder, outputs: list[tuple[Value, Port]]) -> Value:
         """The number of this update, counted from one in a state of its own."""
@@ -169,7 +169,3 @@ def _places(graph: Graph) -> dict[Value, Origin]:
 
     visit(graph, {v: v for v in graph.inputs})
     return found
-
-
-def _as(b: Builder, value: Value, dtype: DType) -> Value:
-    return value if value.dtype == dtype else b.cast(value, dtype=str(dtype))

@@ -187,6 +187,8 @@ def _case(row: Mapping[str, Any], where: str) -> Case:
         if "layers" in given:
             values["layers"] = numbers(given["layers"])
         values["options"] = _options(given.get("options", ""))
+        if values["value"] < 0:
+            raise ValueError(f"the value {values['value']} is negative")
     except ValueError as error:
         raise InvalidOption(f"{where}: {error}", remedy="See docs/validation.md for the schema.") from None
     return Case(**values)

@@ -14,8 +14,9 @@ from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Port, Value
 from abele.ir.types import DType, TensorType
+from abele.machine.exchange import link_seconds, sync_cycles
 from abele.machine.system import System, find_system, one_ipu
-from abele.ops.planning import PlanOptions
+from abele.ops.plans.planning import PlanOptions
 
 _FEW, _MANY = 2, 12
 """Turns of the two loops whose difference is the time of a turn; start and end cancel."""
@@ -47,8 +48,9 @@ def run_gemm(case: Case, context: Context) -> Outcome:
 def run_conv(case: Case, context: Context) -> Outcome:
     """A convolution in a loop, its result the next turn's image where the shapes agree.
 
-    Options: ``image=HEIGHTxWIDTH``, ``in_chans``, ``out_chans``, ``kernel=3``, ``stride=1``, ``padding`` (default: keeps
-    the size), ``groups=1``, ``batch=1``, ``iterations`` (turns that the published time spans), ``memory_proportion``.
+    Options: ``image=HEIGHTxWIDTH``, ``in_chans``, ``out_chans``, ``kernel=3``, ``stride=1``, ``padding`` (default:
+    keeps the size), ``groups=1``, ``batch=1``, ``iterations`` (turns that the published time spans),
+    ``memory_proportion``.
     """
     height, width = _sides(case, 2)
     ins, outs, kernel = (int(case.option(n, d)) for n, d in (("in_chans", None), ("out_chans", None), ("kernel", 3)))
@@ -72,7 +74,9 @@ def run_conv(case: Case, context: Context) -> Outcome:
     if made != shapes["x"]:
         shapes = {"y": made} | shapes
     flops = 2.0 * math.prod(made) * ins // groups * kernel * kernel
-    return _looped(case, context, shapes, DType(case.dtype), turn, flops=flops)
+    dtype = DType(case.dtype)
+    halo = batch * ins * width * (kernel // 2) * dtype.bytes
+    return _looped(case, context, shapes, dtype, turn, flops=flops, halo=halo)
 
 
 _STENCILS: Mapping[str, tuple[int, int, float]] = {
@@ -116,8 +120,9 @@ def run_stencil(case: Case, context: Context) -> Outcome:
         return {"x": b.sub(total, state["before"]), "before": x}
 
     shapes = {"x": shape} | ({"before": shape} if waves else {})
-    points = float(math.prod(sides))
-    return _looped(case, context, shapes, DType(case.dtype), turn, flops=points * channels * flops, points=points)
+    points, dtype = float(math.prod(sides)), DType(case.dtype)
+    halo = math.prod(shape[1:]) * abs(reach) * dtype.bytes
+    return _looped(case, context, shapes, dtype, turn, flops=points * channels * flops, points=points, halo=halo)
 
 
 @runner("spmm")
@@ -162,9 +167,14 @@ def _looped(
     *,
     flops: float = 0.0,
     points: float = 0.0,
+    halo: int = 0,
 ) -> Outcome:
-    """Charge one turn of a loop, times ``iterations``: the difference of two loops of different length."""
-    system, notes = _machine(case)
+    """Charge one turn of a loop, times ``iterations``: the difference of two loops of different length.
+
+    Several IPUs are taken as one chip of all their tiles. A turn then costs a sync over them instead of one on the
+    chip, and ``halo`` bytes over the links between neighbours, beside the schedule's own cycles.
+    """
+    system, around, notes = _machine(case, halo)
     options = CompileOptions(system, partials="", plan=PlanOptions(float(case.option("memory_proportion", 0.6))))
     profiles = []
     for count in (_FEW, _MANY):
@@ -173,7 +183,8 @@ def _looped(
         profiles.append(cost(executable.schedule, system))
     few, many = profiles
     turns = int(case.option("iterations", 1))
-    cycles = (many.cycles.total - few.cycles.total) / (_MANY - _FEW) * turns
+    turn_cycles = (many.cycles.total - few.cycles.total) / (_MANY - _FEW)
+    cycles = (turn_cycles + around) * turns
     seconds = system.chip.seconds(cycles)
     return Outcome(
         seconds,
@@ -199,20 +210,25 @@ def _loop(
     made = turn(body, inside)
     carried = [name for name in shapes if name in made]
     assert carried == list(shapes)[: len(carried)]
-    function = body.finish([made[name] for name in carried], [Port("result", "")] * len(carried))
+    function = body.finish([made[name] for name in carried])
     main = Builder(case.family, {function.name: function})
     states = [main.input(TensorType(shape, dtype), "state", name) for name, shape in shapes.items()]
     results = main.repeat(function.name, count, states)
     return main.finish(list(results), [Port("state", name) for name in carried])
 
 
-def _machine(case: Case) -> tuple[System, tuple[str, ...]]:
-    """The machine: several IPUs as one chip of all their tiles, which their links do not slow."""
+def _machine(case: Case, halo: int) -> tuple[System, float, tuple[str, ...]]:
+    """The machine, cycles that its IPUs add to a turn, and what has to be said of that."""
     system = find_system(case.system)
     if case.ipus == 1:
-        return one_ipu(system.chip), ()
+        return one_ipu(system.chip), 0.0, ()
     chip = system.chip.derive(f"{system.chip.name}-joined-{case.ipus}", tiles=system.chip.tiles * case.ipus)
-    return one_ipu(chip), (f"{case.ipus} IPUs taken as one chip: what their links add is not charged",)
+    row = system.with_ipus(case.ipus)
+    neighbour = (1, 2) if case.ipus > 2 else (0, 1)
+    crossing = chip.cycles(link_seconds(row, halo, *neighbour)) if halo else 0.0
+    syncs = sync_cycles(row, case.ipus) - chip.sync_cycles
+    note = f"{case.ipus} IPUs as one chip, with a sync over all of them and the halo of a cut through the first axis"
+    return one_ipu(chip), crossing + syncs, (note,)
 
 
 def _shares(few: Profile, many: Profile) -> dict[str, float]:

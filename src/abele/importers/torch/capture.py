@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import abele.importers.operations
 import abele.importers.torch.rules
 import abele.ops  # noqa: F401  (registers the operations that the rules emit)
 from abele.errors import InvalidOperand, Unsupported
@@ -312,6 +311,10 @@ def _traced() -> Iterator[None]:
     """Libraries that ask whether they are being traced are told that they are, and take no data-dependent shortcut."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    transformer: Any = torch.nn.modules.transformer
+    causal = transformer._detect_is_causal_mask
+    # It would compare the mask with a causal one to choose a kernel; a mask that is applied is right either way.
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
     library: Any = sys.modules.get("transformers.utils.import_utils")
     asked = getattr(library, "is_fake_tensor", None)
     if asked is not None:
@@ -320,5 +323,6 @@ def _traced() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        transformer._detect_is_causal_mask = causal
         if asked is not None:
             library.is_fake_tensor = asked

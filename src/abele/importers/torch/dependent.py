@@ -29,7 +29,10 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "_unique2": ("The distinct elements of a tensor are asked for (unique)", _SHAPE),
     "unique_dim": ("The distinct elements of a tensor are asked for (unique)", _SHAPE),
     "unique_consecutive": ("The distinct elements of a tensor are asked for (unique_consecutive)", _SHAPE),
-    "bincount": ("Elements are counted into as many bins as the largest one says (bincount)", _SHAPE),
+    "bincount": (
+        "Elements are counted into as many bins as the largest one says (bincount)",
+        "Give the number of bins as minlength.",
+    ),
     "repeat_interleave": ("Elements are repeated as often as a tensor says (repeat_interleave)", _SHAPE),
     "tolist": ("A tensor is turned into Python numbers (.tolist())", _HOST),
     "numpy": ("A tensor is turned into a NumPy array (.numpy())", _HOST),

@@ -134,6 +134,9 @@ class Tracer(TorchDispatchMode):
 
     def _lift(self, tensor: torch.Tensor) -> Value:
         if tensor.device.type == "meta":
+            constant = self._grasp(tensor)
+            if constant is not tensor:
+                return self._lift(constant)
             raise Unsupported(
                 f"A tensor of shape {list(tensor.shape)} on the meta device is used, which has no values",
                 where=self.where(),
@@ -304,10 +307,11 @@ class Tracer(TorchDispatchMode):
         values = self._emit(call, outs, args, rest)
         values = values if isinstance(values, tuple) else (values,)
         for target, value in zip(targets.values(), values, strict=True):
-            self._write_out(target, value)
+            self.write_out(target, value)
         return tuple(targets.values()) if len(targets) > 1 else next(iter(targets.values()))
 
-    def _write_out(self, target: torch.Tensor, value: Value) -> None:
+    def write_out(self, target: torch.Tensor, value: Value) -> torch.Tensor:
+        """Give the ``out=`` of a call its value; returns it. Unlike torch's, it is never resized."""
         if target.shape != value.shape:
             raise Unsupported(
                 f"out= has shape {list(target.shape)} where the result has {list(value.shape)}",
@@ -315,6 +319,7 @@ class Tracer(TorchDispatchMode):
                 remedy="Give out= a tensor of the result's shape, or leave it away.",
             )
         self.write(target, value)
+        return target
 
     def _view(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         result = func(*args, **kwargs)

@@ -17,24 +17,19 @@ vertex             fields
 ``OuterProduct``   field, out_chans, [groups=1, dtype=f16]
 ``ReducePartials`` outputs, depth, [dtype=f32 (of the partials), out=f16, interleaved=False]
 ``Elementwise``    n, ops (a name or a chain of names), [dtype=f16, operands, broadcast=none|scalar|outer|inner, rows=1]
-``ScaledAdd``      n, [dtype=f16, other]
 ``Cast``           n, source, to
 ``Select``         n, [dtype=f16]
-``Clamp``          n, [dtype=f16]
 ``Reduce``         outputs, depth, [op=add, dtype=f32, out=dtype, layout=auto|strided|continuous|scalar]
-``Nonlinearity``   n, kind, [dtype=f16, grad=False]
+``Nonlinearity``   n, kind, [dtype=f16]
 ``Pool``           field, channels, kernel, [kind=max|avg|sum, dtype=f16, row=0, grad=False]
 ``ArgReduce``      rows, cols, [dtype=f16]
 ``TopK``           n, k, [dtype=f16, values=True, rows=1]; k = n sorts
-``Loss``           n, [kind=cross_entropy, dtype=f16]
 ``InvStd``         n, [rows=1, dtype=f32]
 ``Softmax``        rows, cols, [dtype=f16]: a sum of pieces
-``Norm``           n, stats, [dtype=f16, affine=True, layout=continuous|strided]: a sum of pieces
 ``Rnn``            n, [cell=lstm|gru|rnn, dtype=f16]: the cell's elementwise part, fused
 ``Gather``         rows, row_elements, [dtype=f16, others=0, spread=True]
 ``ScatterAdd``     rows, row_elements, [dtype=f16, others=0, spread=True]
 ``DynamicSlice``   n, [slices=1, dtype=f16]
-``OneHot``         rows, n, [dtype=f16]
 ``Copy``           bytes: whole words within the tile
 ``Rearrange``      bytes, [atom=8]: into another layout, in runs of 8, 4 or 2 bytes
 ``Transpose``      rows, cols, [dtype=f16, blocks=1]

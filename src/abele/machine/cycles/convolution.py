@@ -155,8 +155,3 @@ def reduce_partials(
         largest(ceil_div(each, chip.vector_width(dtype)), ceil_div(each, chip.vector_width(out))) + 26
     )
     return choose(depth <= 1, cast, choose(ragged == 0, single, general))
-
-
-def reduce_stages(depth: Count) -> Count:
-    """Stages in which poplin sums ``depth`` partials that lie on as many tiles: 1, 2 (from 16) or 3 (from 125)."""
-    return choose(depth >= 125, 3, choose(depth >= 16, 2, 1))

@@ -1,9 +1,9 @@
-"""Cycles of elementwise loops: single operations, fused chains of them, casts, scaled adds, select and clamp.
+"""Cycles of elementwise loops: single operations, fused chains of them, casts, and select.
 
 The table gives for each operation how its inner loop is written: by natural vectors (cycles and a loop overhead
 for each), unrolled (cycles for so many elements, overhead within), or by scalars (cycles and overhead of each).
 ``gelu`` is the exact one, by erf; ``gelu_tanh`` the approximation that popnn calls GELU. An operation without
-figures of its own takes those of a near one (``_ALIASES``: arc and hyperbolic functions those of asin).
+figures of its own takes those of a near one (``_NEAR``: arc and hyperbolic functions those of asin).
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ _UNARY: dict[str, tuple[Loop, Loop]] = {
     "relu": (_u(3, 4), _u(3, 2)),
     "sqrt": (_u(23, 4), _u(10, 2)),
     "rsqrt": (_u(19, 4), _u(8, 2)),
-    "inverse": (_u(15, 4), _u(6, 2)),
-    "square": (_u(2, 4), _u(2, 2)),
+    "reciprocal": (_u(15, 4), _u(6, 2)),
     "neg": (_u(2, 4), _u(2, 2)),
     "abs": (_s(1), _s(1)),
     "ceil": (_v(2), _v(2)),
@@ -73,12 +72,10 @@ _UNARY: dict[str, tuple[Loop, Loop]] = {
     "cos": (_u(25, 1), _s(2300)),
     "tan": (_u(5700, 1), _u(5100, 1)),
     "asin": (_s(102), _s(102)),
-    "cbrt": (_v(17), _v(27)),
-    "isnan": (_v(3), _v(3)),
-    "isinf": (_v(5), _v(3)),
-    "isfinite": (_v(5), _v(5)),
-    "invstd": (_u(24, 4), _u(12, 2)),
-    "not": (_v(1), _v(1)),
+    "is_nan": (_v(3), _v(3)),
+    "is_inf": (_v(5), _v(3)),
+    "is_finite": (_v(5), _v(5)),
+    "logical_not": (_v(1), _v(1)),
     "copy": (_v(1), _v(1)),
 }
 _BINARY: dict[str, tuple[Loop, Loop]] = {
@@ -91,11 +88,10 @@ _BINARY: dict[str, tuple[Loop, Loop]] = {
     "pow": (_u(325, 1), _u(312, 1)),
     "rem": (_u(300, 4), _u(133, 2)),
     "atan2": (_u(578, 4), _u(272, 2)),
-    "compare": (_u(9, 4), _u(14, 4)),
+    "eq": (_u(9, 4), _u(14, 4)),
     "ne": (_u(11, 4), _u(20, 4)),
-    "logical": (_v(1), _v(1)),
+    "logical_and": (_v(1), _v(1)),
     "select": (_s(1), _s(1)),  # 5 cycles an element with the loop's four
-    "clamp": (_v(2), _v(2)),
 }
 _BROADCAST: dict[str, tuple[Loop, Loop]] = {
     "div": (_u(8, 2), _u(6, 2)),
@@ -106,37 +102,28 @@ _BROADCAST: dict[str, tuple[Loop, Loop]] = {
 _INTEGER: dict[str, Loop] = {
     "div": _u(277, 1),
     "rem": _u(277, 1),
-    "compare": _u(24, 4),
+    "eq": _u(24, 4),
     "ne": _u(26, 4),
     "select": _s(1),
 }
-_ALIASES: dict[str, str] = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "maximum": "max", "minimum": "min", "power": "pow",
-    "remainder": "rem", "fmod": "rem", "mod": "rem", "floordiv": "div", "floor_divide": "div", "atan": "asin",
-    "acos": "asin", "sinh": "asin", "cosh": "asin", "asinh": "asin", "acosh": "asin", "atanh": "asin",
-    "eq": "compare", "equal": "compare", "lt": "compare", "less": "compare", "le": "compare",
-    "less_equal": "compare", "gt": "compare", "greater": "compare", "ge": "compare", "greater_equal": "compare",
-    "not_equal": "ne", "and": "logical", "or": "logical", "xor": "logical", "logical_and": "logical",
-    "logical_or": "logical", "logical_xor": "logical", "bitwise_and": "logical", "bitwise_or": "logical",
-    "bitwise_xor": "logical", "shift_left": "logical", "shift_right": "logical", "logical_not": "not",
-    "bitwise_not": "not", "negate": "neg", "negative": "neg", "reciprocal": "inverse", "recip": "inverse",
-    "log2": "log", "log10": "log", "signum": "sign", "rint": "round", "nearbyint": "round", "swish": "silu",
-    "where": "select", "erfc": "erf", "identity": "copy", "cast": "copy", "softplus": "log1p",
-    "gelu_erf": "gelu", "normal_cdf": "erf", "floor_div": "div", "is_nan": "isnan", "is_inf": "isinf",
-    "is_finite": "isfinite", "bit_and": "logical", "bit_or": "logical", "bit_xor": "logical", "bit_not": "not",
-    "shl": "logical", "shr": "logical",
+_NEAR: dict[str, str] = {
+    "log2": "log", "log10": "log", "atan": "asin", "acos": "asin", "sinh": "asin", "cosh": "asin",
+    "floor_div": "div", "fmod": "rem", "lt": "eq", "le": "eq", "gt": "eq", "ge": "eq",
+    "logical_or": "logical_and", "logical_xor": "logical_and", "bit_and": "logical_and", "bit_or": "logical_and",
+    "bit_xor": "logical_and", "shl": "logical_and", "shr": "logical_and", "bit_not": "logical_not", "cast": "copy",
 }  # fmt: skip
 
-ELEMENTWISE_OPS: frozenset[str] = frozenset({*_UNARY, *_BINARY, *_ALIASES})
-"""Every operation name that ``Elementwise`` knows, the field's other names for them included."""
+ELEMENTWISE_OPS: frozenset[str] = frozenset({*_UNARY, *_BINARY, *_NEAR})
+"""Every name that ``Elementwise`` knows: the elementwise primitives by the names they have in ``ops``, ``copy``, and
+the activations that plans find in maps."""
 
 
 def _loop(op: str, dtype: str, broadcast: Broadcast) -> tuple[str, Loop]:
-    name = _ALIASES.get(op, op)
+    name = _NEAR.get(op, op)
     if name not in _UNARY and name not in _BINARY:
         raise InvalidOption(f"No elementwise cycle estimate for '{op}'", remedy=suggest(op, ELEMENTWISE_OPS))
     if dtype[0] in "iu" or dtype == "bool":
-        if dtype_bytes(dtype) == 1 and name in ("logical", "not", "copy", "compare", "ne"):
+        if dtype_bytes(dtype) == 1 and name in ("logical_and", "logical_not", "copy", "eq", "ne"):
             return name, _u(7, 4)
         return name, _INTEGER.get(name, _u(7, 1))
     table = _BROADCAST if broadcast != "none" and name in _BROADCAST else _UNARY if name in _UNARY else _BINARY
@@ -207,7 +194,7 @@ def elementwise(
     names = (ops,) if isinstance(ops, str) else tuple(ops)
     if not names:
         raise InvalidOption("An elementwise vertex without operations", remedy="Name at least one, or use Copy.")
-    binary = any(_ALIASES.get(op, op) in _BINARY for op in names)
+    binary = any(_NEAR.get(op, op) in _BINARY for op in names)
     operands = operands if operands is not None else 1 + int(binary)
 
     def loop(elements: Count) -> Count:
@@ -251,17 +238,6 @@ def _inner_vector(chip: Any, n: Count, rows: Count, names: tuple[str, ...], dtyp
     return chip.workers * (26 + loop(ceil_div(n, chip.workers)) + 7 * blocks) + 11
 
 
-@estimate("ScaledAdd", source=_SOURCE, confidence="published", code_bytes=360)
-def scaled_add(chip: Any, *, n: Count, dtype: str = "f16", other: str | None = None) -> Count:
-    """Tile cycles of ``a += k · b`` over ``n`` elements; ``other`` is the dtype of ``b`` where it differs."""
-    if dtype[0] in "iu":
-        return 61 + ceil_div(26 * n, 3)
-    entry = 11 + 21 + 12 + 7
-    vectors = ceil_div(ceil_div(n, chip.workers), chip.vector_width(dtype))
-    each = 4 if other not in (None, dtype) else choose(vectors >= 16, 1, 3)
-    return entry + chip.workers * (15 + 6 + each * largest(vectors - 1, 0) + 3)
-
-
 @estimate("Cast", source="graphcore/poplibs, popops/CastModelling", confidence="published", code_bytes=280)
 def cast(chip: Any, *, n: Count, source: str, to: str) -> Count:
     """Tile cycles of a conversion of ``n`` elements from dtype ``source`` to ``to``."""
@@ -292,10 +268,3 @@ def cast(chip: Any, *, n: Count, source: str, to: str) -> Count:
 def select(chip: Any, *, n: Count, dtype: str = "f16") -> Count:
     """Tile cycles of a choice between two tensors by a third: 5 an element and 6, each worker."""
     return chip.workers * (6 + 5 * ceil_div(n, chip.workers)) + chip.supervisor_call_cycles
-
-
-@estimate("Clamp", source=_SOURCE, confidence="published", code_bytes=240)
-def clamp(chip: Any, *, n: Count, dtype: str = "f16") -> Count:
-    """Tile cycles of a clamp between two bounds: 2 a vector and 6, each worker."""
-    vectors = ceil_div(ceil_div(n, chip.workers), chip.vector_width(dtype))
-    return chip.workers * (6 + 2 * vectors) + chip.supervisor_call_cycles

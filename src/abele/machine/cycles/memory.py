@@ -55,12 +55,6 @@ def dynamic_slice(chip: Any, *, n: Count, slices: Count = 1, dtype: str = "f16")
     return 25 + chip.workers * (start + (each + 2 * vectors) * slices)
 
 
-@estimate("OneHot", source=_POPOPS, confidence="published", code_bytes=240)
-def one_hot(chip: Any, *, rows: Count, n: Count, dtype: str = "f16") -> Count:
-    """Tile cycles to clear ``n`` elements and set one in each of ``rows`` rows: 74 cycles an index."""
-    return fill(chip, n=n, dtype=dtype) + chip.workers * 74 * ceil_div(rows, chip.workers)
-
-
 @estimate("Copy", source="assumed, at the memcpy rate of a public IPU21 compiler", confidence="assumed", code_bytes=160)
 def copy(chip: Any, *, bytes: Count) -> Count:
     """Tile cycles to copy ``bytes`` within the tile, in whole words."""

@@ -1,6 +1,6 @@
-"""Cycles of neural-network vertices: nonlinearities, pooling, arg-reductions, top-k, losses.
+"""Cycles of neural-network vertices: nonlinearities, pooling, arg-reductions, top-k, deviations.
 
-Softmax, norms and recurrent cells are not single vertices; their estimates are sums of pieces, stated in each.
+Softmax and recurrent cells are not single vertices; their estimates are sums of pieces, stated in each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from abele.machine.cycles.registry import estimate
 _SOURCE = "graphcore/poplibs, popnn/popnnCycleEstimators.cpp"
 
 # (half scalar, half vector, float scalar, float vector)
-_FORWARD: dict[str, tuple[int, int, int, int]] = {
+_ACTIVATIONS: dict[str, tuple[int, int, int, int]] = {
     "relu": (1, 1, 1, 1),
     "sigmoid": (2, 4, 5, 10),
     "tanh": (1, 2, 5, 10),
@@ -25,27 +25,18 @@ _FORWARD: dict[str, tuple[int, int, int, int]] = {
     "gelu": (15, 15, 30, 30),
     "silu": (3, 5, 6, 11),
 }
-_BACKWARD: dict[str, tuple[int, int, int, int]] = {
-    "relu": (3, 3, 3, 3),
-    "sigmoid": (3, 3, 3, 3),
-    "tanh": (3, 3, 3, 3),
-    "gelu_tanh": (5, 5, 10, 10),
-    "gelu": (15, 15, 30, 30),
-    "silu": (7, 7, 15, 15),
-}
 
 
 @estimate("Nonlinearity", source=_SOURCE, confidence="published", code_bytes=360)
-def nonlinearity(chip: Any, *, n: Count, kind: str, dtype: str = "f16", grad: bool = False) -> Count:
-    """Tile cycles of an activation over ``n`` elements, or with ``grad`` of its gradient.
+def nonlinearity(chip: Any, *, n: Count, kind: str, dtype: str = "f16") -> Count:
+    """Tile cycles of an activation over ``n`` elements.
 
     ``kind`` is ``relu``, ``sigmoid``, ``tanh``, ``gelu`` (by erf), ``gelu_tanh`` or ``silu``.
     """
-    table = _BACKWARD if grad else _FORWARD
-    if kind not in table:
-        raise InvalidOption(f"No nonlinearity '{kind}'", remedy=suggest(kind, table))
+    if kind not in _ACTIVATIONS:
+        raise InvalidOption(f"No nonlinearity '{kind}'", remedy=suggest(kind, _ACTIVATIONS))
     half = dtype_bytes(dtype) <= 2
-    scalar, vector = table[kind][:2] if half else table[kind][2:]
+    scalar, vector = _ACTIVATIONS[kind][:2] if half else _ACTIVATIONS[kind][2:]
     width = chip.vector_width(dtype)
     vectors = ceil_div(ceil_div(n, width), chip.workers)
     rest = (4 if half else 2) + choose(n % width > 0, 2 + scalar, 0)
@@ -106,14 +97,6 @@ def top_k(chip: Any, *, n: Count, k: Count, dtype: str = "f16", values: bool = T
     return chip.supervisor_call_cycles + chip.workers * (20 + each * share * largest(stages, 1))
 
 
-@estimate("Loss", source=_SOURCE, confidence="published", code_bytes=320)
-def loss(chip: Any, *, n: Count, kind: str = "cross_entropy", dtype: str = "f16") -> Count:
-    """Tile cycles of a loss over ``n`` elements: 9 an element for cross-entropy, 4 for squares; half in pairs."""
-    each = 4 if kind in ("mse", "l2", "sum_squared") else 9
-    pairs = 2 if dtype_bytes(dtype) <= 2 else 1
-    return chip.workers * (20 + each * ceil_div(ceil_div(n, chip.workers), pairs))
-
-
 @estimate("InvStd", source=_SOURCE, confidence="published", code_bytes=200)
 def inv_std(chip: Any, *, n: Count, rows: Count = 1, dtype: str = "f32") -> Count:
     """Tile cycles of inverse standard deviations from ``n`` variances in each of ``rows`` rows."""
@@ -132,7 +115,7 @@ def softmax(chip: Any, *, rows: Count, cols: Count, dtype: str = "f16") -> Count
     Largest of a row, subtract, exp, sum in float, inverse, cast of the inverses, multiply.
     """
     n = rows * cols
-    inverse = elementwise(chip, n=rows, ops="inverse", dtype="f32")
+    inverse = elementwise(chip, n=rows, ops="reciprocal", dtype="f32")
     if dtype != "f32":
         inverse = inverse + cast(chip, n=rows, source="f32", to=dtype)
     return (
@@ -143,37 +126,6 @@ def softmax(chip: Any, *, rows: Count, cols: Count, dtype: str = "f16") -> Count
         + inverse
         + elementwise(chip, n=n, ops="mul", dtype=dtype, broadcast="outer", rows=rows)
     )
-
-
-@estimate(
-    "Norm",
-    source="sum of popops and popnn vertices, as popnn/Norms.cpp uses them",
-    confidence="derived",
-    code_bytes=1800,
-)
-def norm(
-    chip: Any, *, n: Count, stats: Count, dtype: str = "f16", affine: bool = True, layout: str = "continuous"
-) -> Count:
-    """Tile cycles to normalise ``n`` elements with ``stats`` pairs of statistics, all of them on the tile.
-
-    Sum and sum of squares with float accumulators, inverse deviation, subtract, multiply, then scale and shift.
-    ``layout``: ``continuous`` where each statistic covers adjacent elements (layer, group and instance norms),
-    ``strided`` where it covers an outer dimension (batch norm with channels innermost).
-    """
-    depth = ceil_div(n, largest(stats, 1))
-    sums = [
-        reduce(chip, outputs=stats, depth=depth, op=op, dtype=dtype, out="f32", layout=layout)  # type: ignore[arg-type]
-        for op in ("add", "square_add")
-    ]
-    rows, whiten = (stats, "outer") if layout == "continuous" else (depth, "inner")
-
-    def apply(op: str, kind: Any) -> Count:
-        return elementwise(chip, n=n, ops=op, dtype=dtype, broadcast=kind, rows=rows)
-
-    total = sums[0] + sums[1] + inv_std(chip, n=stats) + apply("sub", whiten) + apply("mul", whiten)
-    if affine:
-        total = total + apply("mul", "inner") + apply("add", "inner")
-    return total
 
 
 _CELLS: dict[str, tuple[str, ...]] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from abele.codegen import Expr, Kernel, Operand, Output, norms, reduce_kernels
+from abele.codegen import Expr, Kernel, Operand, Output, reduce_kernels
 from abele.codegen.gemm import gemm_kernel, pack_kernel, packed_floats
-from abele.ops.elementwise.kernel import over
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for, row_major
+from abele.codegen.recipe import Recipe, softmax
+from abele.ops.hosts.expressions import over
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, kernel_for, row_major
 
 
 @kernel_for("attention")
@@ -60,8 +61,8 @@ def _softmax(count: int, queries: int, keys: int, causal: bool) -> tuple[Kernel,
     """Softmax over the keys in place; causal scores count only where the query is not before the key."""
     shape = (count, queries, keys)
     if not causal:
-        return norms.softmax((count * queries, keys))
-    r = norms.Recipe([Operand("f32", row_major(shape))])
+        return softmax((count * queries, keys))
+    r = Recipe([Operand("f32", row_major(shape))])
     row, column = (r("index", dtype="i32", dim=d) for d in (1, 2))
     x = r("select", r("ge", row, column, dtype="bool"), 0, r.const(-math.inf))
     power = r("exp", r("sub", x, r("reduce_max", x)))

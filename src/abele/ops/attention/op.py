@@ -26,7 +26,7 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import back, to_float, unbroadcast
+from abele.ops.rules import to_float, unbroadcast
 
 
 def _check(name: str, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None) -> None:
@@ -68,7 +68,7 @@ def _attention(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
     mask = masks[0] if masks else None
     _check("attention", q.type, k.type, v.type, mask.type if mask else None)
     p = _probabilities(b, to_float(b, q), to_float(b, k), mask, attributes)
-    return [back(b, b.matmul(p, to_float(b, v)), q.dtype)]
+    return [b.cast_to(b.matmul(p, to_float(b, v)), q.dtype)]
 
 
 def _attention_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) -> list[Value | None]:
@@ -111,7 +111,7 @@ def _attention_grad(b: Builder, operands: Sequence[Value], attributes: Attribute
     dq = b.matmul(ds, to_float(b, k))
     dk = b.matmul(ds, to_float(b, q), transpose_a=True)
     dv = b.matmul(p, to_float(b, dy), transpose_a=True)
-    return [back(b, x, q.dtype) for x in (dq, dk, dv)]
+    return [b.cast_to(x, q.dtype) for x in (dq, dk, dv)]
 
 
 def _attention_mask_grad(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
@@ -120,7 +120,7 @@ def _attention_mask_grad(b: Builder, operands: Sequence[Value], attributes: Attr
         raise InvalidOperand("attention_mask_grad takes dy, q, k, v and the mask")
     mask = operands[4]
     ds = _score_gradient(b, operands, attributes)[1]
-    return [back(b, unbroadcast(b, ds, mask.shape), mask.dtype)]
+    return [b.cast_to(unbroadcast(b, ds, mask.shape), mask.dtype)]
 
 
 def _cases() -> Iterable[tuple[TensorType, TensorType, TensorType, TensorType | None, bool]]:

@@ -18,19 +18,17 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.layouts import own, split_dims
-from abele.ops.matmul.partials import set_cycles
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.products import product_cycles
+from abele.ops.plans.layouts import own, split_dims
+from abele.ops.plans.partials import set_cycles
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.products import product_cycles
+from abele.ops.plans.search import DOES_NOT_FIT, few_part_counts
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 Pieces = Sequence[np.ndarray]
 Fields = Mapping[str, Attribute]
-
-TOO_BIG = 1e15
-"""Cycles added, with the bytes, to a split that does not fit a tile: the smallest is taken when none fits."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def _grid(question: Question) -> Grid:
     chip, lead = question.chip, q.shape[:-2]
     heads = split_dims(lead, chip.tiles, names=_names(len(lead))[:-1])
     each = math.prod(max(1, -(-axis.size // axis.parts)) for axis in heads.axes)
-    counts = [_part_counts(n) for n in (q.shape[-2], k.shape[-2])]
+    counts = [few_part_counts(n, 32) for n in (q.shape[-2], k.shape[-2])]
     pr, pk = (x.ravel() for x in np.meshgrid(*counts, indexing="ij"))
     fits = pr * pk <= chip.tiles // heads.blocks
     pr, pk = pr[fits], pk[fits]
@@ -130,14 +128,9 @@ def _grid(question: Question) -> Grid:
     cycles = exchange_cycles(chip, sizes.received()) + sizes.cycles(chip) + np.where(pk > 1, joining, 0)
     held = sizes.received() + sizes.scratch()
     limit = question.options.memory_proportion * chip.tile_memory
-    best = np.lexsort((pr * pk, np.where(held <= limit, cycles, TOO_BIG + held)))[0]
+    best = np.lexsort((pr * pk, np.where(held <= limit, cycles, DOES_NOT_FIT + held)))[0]
     axes = (Axis("row", q.shape[-2], int(pr[best])), Axis("key", k.shape[-2], int(pk[best])))
     return Grid((*heads.axes, *axes), chip.tiles, question.first)
-
-
-def _part_counts(size: int) -> np.ndarray:
-    lengths = np.unique(np.geomspace(1, max(1, size), 32).round().astype(np.int64))
-    return np.unique(np.maximum(1, -(-size // lengths)))
 
 
 def _mask(grid: Grid, shape: Sequence[int]) -> Layout:

@@ -12,20 +12,16 @@ import numpy as np
 from abele.errors import Bug, InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
-from abele.ir.operation import REQUIRED, Arg, NotDifferentiable, Primitive, Sample, register
+from abele.ir.operation import REQUIRED, Arg, Composite, NotDifferentiable, Primitive, Sample, register
 from abele.ir.types import TensorType, f16, f32, i32
-from abele.ops.elementwise.op import dtype_attribute
 from abele.ops.rules import (
     Attributes,
     attributes_of,
+    dtype_attribute,
     need_dtype,
     need_operands,
+    no_flops,
 )
-
-
-def no_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
-    """What only moves or marks a tensor computes nothing."""
-    return 0
 
 
 def _same(name: str):
@@ -78,10 +74,23 @@ register(
         _samples({"reduction": "sum"}),
     )
 )
-register(Primitive("checkpoint", {}, _same("checkpoint"), _identity, _pass_on, no_flops, _samples({})))
+register(
+    Primitive(
+        "checkpoint",
+        {},
+        _same("checkpoint"),
+        _identity,
+        _pass_on,
+        no_flops,
+        _samples({}),
+        traits=frozenset({"view", "uniform"}),
+    )
+)
 for _name in ("remote_load", "remote_store"):
     # A state that lies in streaming memory, brought to the tiles; and its next value, sent back there.
-    register(Primitive(_name, {}, _same(_name), _identity, _pass_on, no_flops, _samples({})))
+    register(
+        Primitive(_name, {}, _same(_name), _identity, _pass_on, no_flops, _samples({}), traits=frozenset({"remote"}))
+    )
 register(
     Primitive(
         "print_tensor",
@@ -94,6 +103,14 @@ register(
         effect=True,
     )
 )
+
+
+def _stop(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    need_operands("stop_gradient", [v.type for v in operands], 1)
+    return operands
+
+
+register(Composite("stop_gradient", {}, _stop, _samples({}), NotDifferentiable("the program detached its operand")))
 
 
 # Streams
@@ -129,6 +146,7 @@ register(
             for shape, dtype in (((4, 9), "f32"), ((), "i32"), ((0, 2), "f16"))
         ],
         effect=True,
+        traits=frozenset({"host"}),
     )
 )
 register(
@@ -141,5 +159,6 @@ register(
         no_flops,
         lambda: [Sample((Arg(t),), {"stream": "y"}) for t in (f32(4, 9), f16(3), i32())],
         effect=True,
+        traits=frozenset({"host"}),
     )
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abele.ops.layouts import flat
-from abele.ops.planning import Question, plan_for
+from abele.ops.plans.layouts import flat
+from abele.ops.plans.planning import Question, plan_for
 from abele.schedule.records import Plan
 
 

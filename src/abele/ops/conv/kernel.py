@@ -12,9 +12,9 @@ from typing import Any
 
 from abele.codegen import Expr, Operand, Output, map_kernel
 from abele.codegen.gemm import gemm_kernel, pack_kernel, packed_floats
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
-from abele.ops.matmul.kernel import epilogue
-from abele.ops.windows import WORD, Windows, at, copied, spread, zeros
+from abele.ops.hosts.epilogues import PLAIN, Epilogue, root_for
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
+from abele.ops.hosts.windows import WORD, Windows, at, copied, spread, zeros
 
 
 class _Layer:
@@ -59,17 +59,16 @@ def _usable(specs: Sequence[Spec]) -> bool:
     return all(s.plain and s.type.size and s.type.dtype.is_float for s in specs)
 
 
-def convolution(
-    request: Request, a: Any, exprs: list[Expr], others: list[tuple[Ref, Operand]], node: int
-) -> HostPlan | None:
-    """A convolution with an epilogue over its result ``[N, O, *Y]``; ``node`` of the expressions is stored."""
-    x, w = request.operands[:2]
+@root_for("conv")
+@kernel_for("conv")
+def _conv(request: Request, epilogue: Epilogue = PLAIN) -> HostPlan | None:
+    x, w = request.operands
     (y,) = request.results
     if not _usable((x, w)) or not y.plain or not y.type.size:
         return None
-    layer = _Layer(x.shape, w.shape, y.shape, a)
+    layer = _Layer(x.shape, w.shape, y.shape, request.attributes)
     operands = []
-    for ref, operand in others:
+    for ref, operand in epilogue.operands:
         folded = _folded(operand, y.shape, layer)
         if folded is None:
             return None
@@ -81,11 +80,11 @@ def convolution(
         layer.field,
         layer.rows,
         weights,
-        [Output(node, y.dtype, layer.of_y)],
+        [Output(epilogue.node, y.dtype, layer.of_y)],
         b=layer.of_columns,
         batch=layer.batch,
         operands=[o for _, o in operands],
-        exprs=exprs,
+        exprs=epilogue.exprs,
     )
     launches.append(Launch(kernel, (Ref("in", 1), columns, *(r for r, _ in operands), Ref("out", 0))))
     return HostPlan(tuple(launches), tuple(layer.scratch))
@@ -102,20 +101,6 @@ def _folded(operand: Operand, y: Sequence[int], layer: _Layer) -> Operand | None
     else:
         step = 0
     return Operand(operand.dtype, (image, channel * layer.outer, channel, step))
-
-
-@kernel_for("conv")
-def _conv(request: Request) -> HostPlan | None:
-    return convolution(request, request.attributes, [], [], 0)
-
-
-def fused_conv(request: Request) -> HostPlan | None:
-    """A convolution with a map behind it."""
-    found = epilogue(request, request.operands[0].dtype)
-    if found is None:
-        return None
-    exprs, others, node = found
-    return convolution(request, dict(request.attributes["root_attributes"]), exprs, others, node)  # type: ignore[arg-type]
 
 
 @kernel_for("conv_input_grad")

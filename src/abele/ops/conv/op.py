@@ -18,13 +18,9 @@ from abele.errors import InvalidOperand
 from abele.ir import REQUIRED, Arg, Builder, Operation, Primitive, Sample, TensorType, Value, register
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
+from abele.ops.rules import extents
 
 Sizes = Sequence[int]
-
-
-def extents(kernel: Sizes, dilation: Sizes) -> tuple[int, ...]:
-    """How many input positions a kernel spans in every dimension."""
-    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
 def output_sizes(sizes: Sizes, kernel: Sizes, strides: Sizes, padding: Any, dilation: Sizes) -> tuple[int, ...]:
@@ -344,7 +340,18 @@ def _ordered(attributes: Attributes, key: str, shape: tuple[int, ...]) -> dict[s
 
 _SHARED: dict[str, Any] = {"strides": REQUIRED, "padding": REQUIRED, "dilation": REQUIRED, "groups": 1}
 
-register(Primitive("conv", _SHARED | {"partials": "f32"}, _infer_conv, _conv, _grad_conv, _flops, _samples_conv))
+register(
+    Primitive(
+        "conv",
+        _SHARED | {"partials": "f32"},
+        _infer_conv,
+        _conv,
+        _grad_conv,
+        _flops,
+        _samples_conv,
+        traits=frozenset({"root"}),
+    )
+)
 register(
     Primitive(
         "conv_input_grad",

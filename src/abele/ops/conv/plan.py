@@ -18,13 +18,14 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.ops.conv.op import convolve, extents, padded, spread_gradient, weight_gradient
-from abele.ops.conv.operand import Operand
-from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
-from abele.ops.matmul.search import Dimension, Parts, score_of, search
-from abele.ops.matmul.sharing import aligned_first, ordered, shared_exchange
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.vertices import region_shape
+from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
+from abele.ops.plans.halo import Halo
+from abele.ops.plans.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.search import Dimension, Parts, score_of, search
+from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
+from abele.ops.plans.vertices import region_shape
+from abele.ops.rules import extents
 from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -37,8 +38,8 @@ class Map:
     name: str
     dimensions: tuple[Dimension, ...]
     summed: tuple[str, ...]
-    operands: tuple[Operand, Operand]
-    result: Operand
+    operands: tuple[Halo, Halo]
+    result: Halo
     dtype: DType
     partials: DType
     kernel: tuple[int, ...]
@@ -68,11 +69,11 @@ class Map:
             Span(0, 1, p[0] - e + 1, e, s) for s, p, e in zip(a["strides"], a["padding"], spans, strict=True)
         )
         none = (None,) * spatial
-        taps = Operand((groups, outs, ins, *kernel), ("g", "o", "c", *none), (plain,) * (3 + spatial))
+        taps = Halo((groups, outs, ins, *kernel), ("g", "o", "c", *none), (plain,) * (3 + spatial))
 
-        def map_(channel: str, count: int, type_: TensorType, field_spans: Sequence[Span]) -> Operand:
+        def map_(channel: str, count: int, type_: TensorType, field_spans: Sequence[Span]) -> Halo:
             sizes = (n, groups, count, *type_.shape[2:])
-            return Operand(sizes, ("n", "g", channel, *field), (plain,) * 3 + tuple(field_spans))
+            return Halo(sizes, ("n", "g", channel, *field), (plain,) * 3 + tuple(field_spans))
 
         here = (plain,) * spatial
         if name == "conv":

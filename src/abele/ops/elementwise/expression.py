@@ -14,11 +14,22 @@ from typing import Any
 import numpy as np
 
 from abele.errors import InvalidOperand
-from abele.ir.operation import Primitive, infer_types, lookup
+from abele.ir.graph import Operation, Value
+from abele.ir.operation import NotDifferentiable, Primitive, flops, has, infer_types, lookup
 from abele.ir.types import DType, TensorType
-from abele.ops.elementwise.functions import ELEMENTWISE
+from abele.ops.rules import Attributes
 
 Body = Sequence[Any]
+FUSED_LATE = NotDifferentiable("the compiler makes it after differentiation")
+"""Why neither a map nor what holds one has a gradient."""
+
+
+def body_of(attributes: Attributes) -> Body:
+    """The attribute ``body``; raises ``InvalidOperand`` when it is not a list of nodes."""
+    body = attributes["body"]
+    if not isinstance(body, tuple) or not all(isinstance(node, tuple) and len(node) == 4 for node in body):
+        raise InvalidOperand("The body of a map must be a list of nodes (fn, dtype, args, params)")
+    return body
 
 
 def node_attributes(fn: str, params: Sequence[Any]) -> dict[str, Any]:
@@ -39,7 +50,7 @@ def body_types(body: Body, operands: Sequence[TensorType]) -> list[TensorType]:
                 )
         if fn == "constant":
             found = TensorType((), DType(dtype))
-        elif fn not in ELEMENTWISE:
+        elif not has(fn, "elementwise"):
             raise InvalidOperand(f"Node {number} of a map is {fn!r}, which is not an elementwise primitive")
         else:
             read = [types[a] if a >= 0 else operands[-1 - a] for a in args]
@@ -48,6 +59,21 @@ def body_types(body: Body, operands: Sequence[TensorType]) -> list[TensorType]:
             raise InvalidOperand(f"Node {number} of a map, {fn}, is said to be {dtype} and is {found.dtype}")
         types.append(found)
     return types
+
+
+def flops_of(name: str, operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
+    """Floating-point operations of one operation on operands of these types."""
+    return flops(Operation(name, tuple(map(Value, operands)), tuple(map(Value, results)), attributes))
+
+
+def map_flops(body: Body, operands: Sequence[TensorType]) -> int:
+    """Operations of all nodes, each on its own shape."""
+    types, total = body_types(body, operands), 0
+    for (fn, _, args, params), made in zip(body, types, strict=True):
+        if fn != "constant":
+            read = [types[a] if a >= 0 else operands[-1 - a] for a in args]
+            total += flops_of(fn, read, [made], node_attributes(fn, params))
+    return total
 
 
 def rounded(array: Any, dtype: DType) -> np.ndarray:

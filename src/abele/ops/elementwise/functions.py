@@ -43,7 +43,6 @@ class Function:
         truth: True when the result is bool.
         domain: low and high of the samples' values, for each operand.
         once: the gradient rounds once as it is written, so that half needs no detour through float.
-        vertex: its name in the machine's table of cycles.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Function:
     truth: bool = False
     domain: tuple[tuple[float, float], ...] = ()
     once: bool = False
-    vertex: str = ""
 
 
 def allowed(kinds: str) -> Callable[[DType], bool]:
@@ -173,7 +171,7 @@ _ONE = ((-3.0, 3.0),)
 _POSITIVE = ((0.1, 4.0),)
 
 UNARY: tuple[Function, ...] = (
-    Function("exp", 1, np.exp, _one(lambda b, dy, x, y: b.mul(dy, y)), domain=_ONE, once=True, vertex="exp"),
+    Function("exp", 1, np.exp, _one(lambda b, dy, x, y: b.mul(dy, y)), domain=_ONE, once=True),
     Function("exp2", 1, np.exp2, _one(lambda b, dy, x, y: _scaled(math.log(2))(b, b.mul(dy, y))), domain=_ONE),
     Function("expm1", 1, np.expm1, _one(lambda b, dy, x, y: b.mul(dy, _one_plus(b, y))), domain=_ONE),
     Function("log", 1, np.log, _one(lambda b, dy, x, y: b.div(dy, x)), domain=_POSITIVE, once=True),
@@ -226,7 +224,7 @@ UNARY: tuple[Function, ...] = (
         _one(lambda b, dy, x, y: b.neg(b.mul(dy, b.rsqrt(_one_minus(b, _square(b, x)))))),
         domain=((-0.9, 0.9),),
     ),
-    Function("atan", 1, np.arctan, _one(lambda b, dy, x, y: b.div(dy, _one_plus(b, _square(b, x)))), vertex="atan"),
+    Function("atan", 1, np.arctan, _one(lambda b, dy, x, y: b.div(dy, _one_plus(b, _square(b, x))))),
     Function("sinh", 1, np.sinh, _one(lambda b, dy, x, y: b.mul(dy, b.cosh(x)))),
     Function("cosh", 1, np.cosh, _one(lambda b, dy, x, y: b.mul(dy, b.sinh(x)))),
     Function(
@@ -237,11 +235,11 @@ UNARY: tuple[Function, ...] = (
         kinds="number",
         once=True,
     ),
-    Function("is_nan", 1, np.isnan, TRUTH, truth=True, vertex="isnan"),
-    Function("is_inf", 1, np.isinf, TRUTH, truth=True, vertex="isinf"),
-    Function("is_finite", 1, np.isfinite, TRUTH, truth=True, vertex="isfinite"),
+    Function("is_nan", 1, np.isnan, TRUTH, truth=True),
+    Function("is_inf", 1, np.isinf, TRUTH, truth=True),
+    Function("is_finite", 1, np.isfinite, TRUTH, truth=True),
     Function("logical_not", 1, np.logical_not, TRUTH, 0, "bool", truth=True),
-    Function("bit_not", 1, np.invert, BITS, 0, "bits", vertex="bitwise_not"),
+    Function("bit_not", 1, np.invert, BITS, 0, "bits"),
 )
 
 
@@ -302,7 +300,6 @@ def _atan2(b: Builder, dy: Value, operands: Sequence[Value], y: Value):
     return b.mul(scaled, other), b.neg(b.mul(scaled, a))
 
 
-_ANY2 = ((-3.0, 3.0), (-3.0, 3.0))
 _DIVISOR = ((-3.0, 3.0), (0.5, 3.0))
 
 BINARY: tuple[Function, ...] = (
@@ -310,7 +307,7 @@ BINARY: tuple[Function, ...] = (
     Function("sub", 2, np.subtract, _sub, kinds="number", once=True),
     Function("mul", 2, np.multiply, _mul, kinds="number", once=True),
     Function("div", 2, np.divide, _div, domain=_DIVISOR),
-    Function("floor_div", 2, floor_div, STEP, kinds="number", domain=((-20.0, 20.0), (1.0, 7.0)), vertex="div"),
+    Function("floor_div", 2, floor_div, STEP, kinds="number", domain=((-20.0, 20.0), (1.0, 7.0))),
     Function("rem", 2, rem, _rem("floor"), kinds="number", domain=((-20.0, 20.0), (1.0, 7.0))),
     Function("fmod", 2, fmod, _rem("trunc"), kinds="number", domain=((-20.0, 20.0), (1.0, 7.0))),
     Function("max", 2, np.maximum, _larger("gt"), kinds="number", once=True),
@@ -326,18 +323,11 @@ BINARY: tuple[Function, ...] = (
     Function("logical_and", 2, np.logical_and, TRUTH, 0, "bool", truth=True),
     Function("logical_or", 2, np.logical_or, TRUTH, 0, "bool", truth=True),
     Function("logical_xor", 2, np.logical_xor, TRUTH, 0, "bool", truth=True),
-    Function("bit_and", 2, np.bitwise_and, BITS, 0, "bits", vertex="bitwise_and"),
-    Function("bit_or", 2, np.bitwise_or, BITS, 0, "bits", vertex="bitwise_or"),
-    Function("bit_xor", 2, np.bitwise_xor, BITS, 0, "bits", vertex="bitwise_xor"),
-    Function(
-        "shl", 2, _shift(np.left_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_left"
-    ),
-    Function(
-        "shr", 2, _shift(np.right_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0)), vertex="shift_right"
-    ),
+    Function("bit_and", 2, np.bitwise_and, BITS, 0, "bits"),
+    Function("bit_or", 2, np.bitwise_or, BITS, 0, "bits"),
+    Function("bit_xor", 2, np.bitwise_xor, BITS, 0, "bits"),
+    Function("shl", 2, _shift(np.left_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0))),
+    Function("shr", 2, _shift(np.right_shift), BITS, 0, "integer", domain=((-9.0, 9.0), (0.0, 7.0))),
 )
 
 FUNCTIONS: dict[str, Function] = {f.name: f for f in (*UNARY, *BINARY)}
-
-ELEMENTWISE = frozenset(FUNCTIONS) | {"select", "cast"}
-"""Operations that work element by element on operands that broadcast, and may be nodes of a ``map``."""

@@ -25,13 +25,14 @@ from abele.ir.types import DType, TensorType, boolean, f16, f32, i32
 from abele.ops.elementwise.functions import BINARY, UNARY, WORDS, Derive, Function, allowed
 from abele.ops.rules import (
     Attributes,
-    back,
     broadcast,
+    dtype_attribute,
     like,
     need_axis,
     need_dtype,
     need_operands,
     need_same_dtype,
+    no_flops,
     to_float,
     unbroadcast,
 )
@@ -59,7 +60,7 @@ def pointwise_gradient(derive: Derive, *, once: bool = False, again: str = "") -
             y = b.emit(again, operands, op.attributes)[0] if again else to_float(b, y)
         found = derive(b, dy, operands, y)
         return [
-            None if g is None or not v.dtype.is_float else back(b, unbroadcast(b, g, v.shape), v.dtype)
+            None if g is None or not v.dtype.is_float else b.cast_to(unbroadcast(b, g, v.shape), v.dtype)
             for g, v in zip(found, op.operands, strict=True)
         ]
 
@@ -82,7 +83,9 @@ def _make(f: Function) -> Primitive:
     gradient = f.gradient
     if not isinstance(gradient, NotDifferentiable):
         gradient = pointwise_gradient(gradient, once=f.once, again=f.name)
-    return Primitive(f.name, {}, infer, reference, gradient, flops, lambda: _samples(f))
+    return Primitive(
+        f.name, {}, infer, reference, gradient, flops, lambda: _samples(f), traits=frozenset({"elementwise"})
+    )
 
 
 def argument(type: TensorType, domain: tuple[float, float] = (-2.0, 2.0)) -> Arg:
@@ -154,8 +157,9 @@ register(
         _infer_select,
         lambda operands, attributes, results: (np.where(*operands),),
         pointwise_gradient(_select, once=True),
-        lambda operands, results, attributes: 0,
+        no_flops,
         _select_samples,
+        traits=frozenset({"elementwise"}),
     )
 )
 
@@ -180,17 +184,10 @@ def _infer_cast(operands: Sequence[TensorType], attributes: Attributes) -> Seque
     return (operands[0].with_dtype(dtype_attribute("cast", attributes)),)
 
 
-def dtype_attribute(name: str, attributes: Attributes) -> DType:
-    """The attribute ``dtype``; raises ``InvalidOperand`` when it is none of the machine's types."""
-    if attributes["dtype"] not in tuple(DType):
-        raise InvalidOperand(f"{name} has dtype {attributes['dtype']!r}", remedy=f"Known: {', '.join(DType)}.")
-    return DType(str(attributes["dtype"]))
-
-
 def _cast_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
     (dy,), (x,) = given, op.operands
     assert dy is not None
-    return (back(b, dy, x.dtype) if x.dtype.is_float and dy.dtype.is_float else None,)
+    return (b.cast_to(dy, x.dtype) if x.dtype.is_float and dy.dtype.is_float else None,)
 
 
 def _cast_samples() -> Iterable[Sample]:
@@ -209,8 +206,9 @@ register(
         _infer_cast,
         lambda operands, attributes, results: (convert(operands[0], DType(str(attributes["dtype"]))),),
         _cast_gradient,
-        lambda operands, results, attributes: 0,
+        no_flops,
         _cast_samples,
+        traits=frozenset({"elementwise"}),
     )
 )
 
@@ -252,7 +250,7 @@ register(
         lambda operands, attributes: (_made("fill", operands, attributes),),
         lambda operands, attributes, results: (np.full(results[0].shape, attributes["value"]),),
         CONSTANT,
-        lambda operands, results, attributes: 0,
+        no_flops,
         lambda: [
             Sample((), {"value": value, "dtype": dtype, "shape": shape})
             for value, dtype, shape in (
@@ -263,6 +261,7 @@ register(
                 (0.0, "f32", (0, 3)),
             )
         ],
+        traits=frozenset({"constant", "any_strides"}),
     )
 )
 register(
@@ -272,7 +271,7 @@ register(
         _infer_iota,
         _iota,
         CONSTANT,
-        lambda operands, results, attributes: 0,
+        no_flops,
         lambda: [
             Sample((), {"shape": shape, "axis": axis, "dtype": dtype, "start": start, "step": step})
             for shape, axis, dtype, start, step in (
@@ -283,5 +282,6 @@ register(
                 ((9,), 0, "f16", 0, 2),
             )
         ],
+        traits=frozenset({"constant"}),
     )
 )

@@ -6,8 +6,8 @@ import math
 
 from abele.codegen import Operand, Output, map_kernel
 from abele.codegen.indexing import copy_kernel, gather_kernel, put_kernel, scatter_kernel, take_kernel
-from abele.ops.elementwise.kernel import host_name
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for
+from abele.ops.hosts.expressions import host_name
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, kernel_for
 
 
 @kernel_for("gather", "embedding")

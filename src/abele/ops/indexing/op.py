@@ -33,7 +33,7 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import need_axis, need_operands
+from abele.ops.rules import need_axis, need_operands, no_flops
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
@@ -45,10 +45,6 @@ def _indices(name: str, position: int, type_: TensorType) -> None:
 
 def zeros(b: Builder, type_: TensorType) -> Value:
     return b.constant(0.0, type_.dtype, type_.shape)
-
-
-def no_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
-    return 0
 
 
 # gather and scatter_add: whole slices

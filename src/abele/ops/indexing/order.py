@@ -23,8 +23,8 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.indexing.op import no_flops, zeros
-from abele.ops.rules import need_axis, need_operands
+from abele.ops.indexing.op import zeros
+from abele.ops.rules import need_axis, need_operands, no_flops
 
 
 def order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:

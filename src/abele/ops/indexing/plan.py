@@ -17,9 +17,9 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.indexing.op import scatter_into
-from abele.ops.layouts import grain_of, own, read_like, split_dims, whole
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.vertices import reference_vertex, region_shape
+from abele.ops.plans.layouts import grain_of, own, read_like, split_dims, whole
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.vertices import reference_vertex, region_shape
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -66,7 +66,7 @@ def plan_gather(question: Question) -> Plan:
     table = Layout(grid, (outer, size, inner), (Span(0), Span(), Span(2)))
     out = own(grid, (outer, indices.size, inner))
     done = ComputeSet(
-        "gather",
+        "Gather",
         grid,
         (read_like(question, 0, table), read_like(question, 1, own(grid, (indices.size,), (1,)))),
         (Access("out0", out),),
@@ -82,7 +82,7 @@ def _gather_by_rows(question: Question, first: Axis, last: Axis, spare: int) -> 
     partial = TensorType((row.parts, first.size, count, last.size), x.dtype)
     which = Span.part_of(1, row)
     found = ComputeSet(
-        "gather_rows",
+        "GatherRows",
         grid,
         (read_like(question, 0, own(grid, (first.size, row.size, last.size))), _all(question, 1, grid)),
         (Access("tmp0", Layout(grid, partial.shape, (which, Span(0), Span(), Span(2)))),),
@@ -92,7 +92,7 @@ def _gather_by_rows(question: Question, first: Axis, last: Axis, spare: int) -> 
     after = Grid((first, index, last), tiles, question.first)
     out = own(after, (first.size, count, last.size))
     pieces = Access("tmp0", Layout(after, partial.shape, (Span(), Span(0), Span(1), Span(2))))
-    summed = ComputeSet("gather_sum", after, (pieces,), (Access("out0", out),))
+    summed = ComputeSet("GatherSum", after, (pieces,), (Access("out0", out),))
     return Plan((found, summed), (partial,), (out,))
 
 
@@ -146,9 +146,9 @@ def _gather_sum_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Reduce", outputs=work.writes[0], depth=depth, dtype=dtype, layout="strided")
 
 
-register_vertex(VertexKind("gather", _gather, _gather_cycles, ("Gather",)))
-register_vertex(VertexKind("gather_rows", _gather_rows, _gather_rows_cycles, ("Gather", "Fill")))
-register_vertex(VertexKind("gather_sum", _gather_sum, _gather_sum_cycles, ("Reduce",)))
+register_vertex(VertexKind("Gather", _gather, _gather_cycles, ("Gather",)))
+register_vertex(VertexKind("GatherRows", _gather_rows, _gather_rows_cycles, ("Gather", "Fill")))
+register_vertex(VertexKind("GatherSum", _gather_sum, _gather_sum_cycles, ("Reduce",)))
 
 
 # scatter_add
@@ -164,7 +164,7 @@ def plan_scatter_add(question: Question) -> Plan:
     out = own(grid, (outer, size, inner))
     updates = Layout(grid, (outer, indices.size, inner), (Span(0), Span(), Span(2)))
     done = ComputeSet(
-        "scatter_add",
+        "ScatterAdd",
         grid,
         (read_like(question, 0, out), _all(question, 1, grid), read_like(question, 2, updates)),
         (Access("out0", out),),
@@ -197,7 +197,7 @@ def _scatter_add_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Copy", bytes=work.writes[0] * dtype.bytes) + add
 
 
-register_vertex(VertexKind("scatter_add", _scatter_add, _scatter_add_cycles, ("ScatterAdd", "Copy")))
+register_vertex(VertexKind("ScatterAdd", _scatter_add, _scatter_add_cycles, ("ScatterAdd", "Copy")))
 
 
 # By element
@@ -226,7 +226,7 @@ def plan_gather_elements(question: Question) -> Plan:
     grid = _element_grid(question, indices.shape, x.dtype, axis)
     out = own(grid, indices.shape)
     done = ComputeSet(
-        "gather_elements",
+        "GatherElements",
         grid,
         (read(question, 0, _across(grid, x.shape, axis)), read(question, 1, out)),
         (Access("out0", out),),
@@ -239,9 +239,7 @@ def _gather_elements_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Gather", rows=work.writes[0], row_elements=1, dtype=str(work.write_types[0].dtype))
 
 
-register_vertex(
-    VertexKind("gather_elements", reference_vertex("gather_elements"), _gather_elements_cycles, ("Gather",))
-)
+register_vertex(VertexKind("GatherElements", reference_vertex("gather_elements"), _gather_elements_cycles, ("Gather",)))
 
 
 @plan_for("scatter_elements")
@@ -252,7 +250,7 @@ def plan_scatter_elements(question: Question) -> Plan:
     grid = _element_grid(question, base.shape, base.dtype, axis)
     out = own(grid, base.shape)
     done = ComputeSet(
-        "scatter_elements",
+        "ScatterElements",
         grid,
         (
             read(question, 0, out),
@@ -286,10 +284,13 @@ def _scatter_elements_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Copy", bytes=work.writes[0] * dtype.bytes) + add
 
 
-register_vertex(VertexKind("scatter_elements", _scatter_elements, _scatter_elements_cycles, ("ScatterAdd", "Copy")))
+register_vertex(VertexKind("ScatterElements", _scatter_elements, _scatter_elements_cycles, ("ScatterAdd", "Copy")))
 
 
 # Order
+
+
+_ORDERS = {"top_k": "TopK", "sort": "Sort"}
 
 
 @plan_for("top_k", "sort")
@@ -301,7 +302,7 @@ def plan_order(question: Question) -> Plan:
     line = _across(grid, x.shape, axis)
     outs = tuple(_across(grid, t.shape, axis) for t in question.results)
     done = ComputeSet(
-        question.operation,
+        _ORDERS[question.operation],
         grid,
         (read(question, 0, line),),
         tuple(Access(f"out{i}", out) for i, out in enumerate(outs)),
@@ -319,5 +320,5 @@ def _order_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("TopK", n=n, k=k, dtype=str(x.dtype), rows=work.reads[0] // n)
 
 
-for _name in ("top_k", "sort"):
-    register_vertex(VertexKind(_name, reference_vertex(_name), _order_cycles, ("TopK",)))
+for _name, _kind in _ORDERS.items():
+    register_vertex(VertexKind(_kind, reference_vertex(_name), _order_cycles, ("TopK",)))

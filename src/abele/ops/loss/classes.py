@@ -20,7 +20,7 @@ from abele.ir import (
 )
 from abele.ir.operation import Attributes
 from abele.ops.loss.op import number, reduced, total
-from abele.ops.rules import back, to_float
+from abele.ops.rules import to_float
 
 
 def _check(name: str, operands: Sequence[Value]) -> tuple[Value, Value, Value | None]:
@@ -71,7 +71,7 @@ class _Targets:
 
 def _reduced(b: Builder, name: str, losses: Value, targets: _Targets, attributes: Attributes, dtype: DType) -> Value:
     if attributes["reduction"] == "mean":
-        return back(b, targets.mean(losses), dtype)
+        return b.cast_to(targets.mean(losses), dtype)
     return reduced(b, name, losses, attributes["reduction"], dtype)
 
 
@@ -123,7 +123,7 @@ def _soft(
         share = b.add(b.mul(share, number(b, 1.0 - smoothing)), number(b, smoothing / classes))
     losses = b.neg(b.reduce_sum(b.mul(share, _weighted(b, log_p, weight)), axes=(1,), keep=False))
     if attributes["reduction"] == "mean":  # over the targets, each counted once whatever its weights
-        return back(b, b.div(total(b, losses), number(b, losses.type.size)), logits.dtype)
+        return b.cast_to(b.div(total(b, losses), number(b, losses.type.size)), logits.dtype)
     return reduced(b, "cross_entropy", losses, attributes["reduction"], logits.dtype)
 
 

@@ -24,7 +24,7 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import back, to_float
+from abele.ops.rules import to_float
 
 LOG_FLOOR = -100.0
 """Binary cross-entropy takes no logarithm below this, as torch does."""
@@ -43,13 +43,13 @@ def total(b: Builder, x: Value) -> Value:
 def reduced(b: Builder, name: str, x: Value, reduction: object, dtype: DType, extra: Sequence[str] = ()) -> Value:
     """The float losses ``x`` reduced and rounded to ``dtype``."""
     if reduction == "none":
-        return back(b, x, dtype)
+        return b.cast_to(x, dtype)
     if reduction == "sum":
-        return back(b, total(b, x), dtype)
+        return b.cast_to(total(b, x), dtype)
     if reduction == "mean":
-        return back(b, b.div(total(b, x), number(b, x.type.size)), dtype)
+        return b.cast_to(b.div(total(b, x), number(b, x.type.size)), dtype)
     if reduction == "batchmean" and reduction in extra:
-        return back(b, b.div(total(b, x), number(b, x.shape[0] if x.shape else 1)), dtype)
+        return b.cast_to(b.div(total(b, x), number(b, x.shape[0] if x.shape else 1)), dtype)
     known = ", ".join(("none", "mean", "sum", *extra))
     raise InvalidOperand(f"{name}: reduction {reduction!r} is not one of {known}")
 
@@ -174,7 +174,7 @@ def _bce_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) -> list[
     slope = b.max(b.mul(p, b.sub(number(b, 1.0), p)), number(b, 1e-12))
     log_p, log_q = _logs(b, p)
     dp, dt = b.mul(share, b.div(b.sub(p, t), slope)), b.mul(share, b.sub(log_q, log_p))
-    return [back(b, x, op.operands[0].dtype) for x in (dp, dt)]
+    return [b.cast_to(x, op.operands[0].dtype) for x in (dp, dt)]
 
 
 register(
@@ -199,7 +199,7 @@ def _bce_with_logits_gradient(b: Builder, op: Operation, d: Sequence[Value | Non
         return [None, None]
     share, x, t = _share(b, op, d[0]), to_float(b, op.operands[0]), to_float(b, op.operands[1])
     dx, dt = b.mul(share, b.sub(b.sigmoid(x), t)), b.mul(share, b.neg(x))
-    return [back(b, g, op.operands[0].dtype) for g in (dx, dt)]
+    return [b.cast_to(g, op.operands[0].dtype) for g in (dx, dt)]
 
 
 register(

@@ -17,8 +17,9 @@ from typing import Any
 from abele.codegen import Expr, Operand, Output, map_kernel
 from abele.codegen.gemm import gemm_kernel, pack_kernel, packed_floats
 from abele.codegen.indexing import copy_kernel
-from abele.ops.elementwise.kernel import body_exprs, host_operand, known, over
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
+from abele.ops.hosts.epilogues import PLAIN, Epilogue, root_for
+from abele.ops.hosts.expressions import over
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
 
 Strides = tuple[int, ...]
 
@@ -140,61 +141,14 @@ def _turned(p: Product, a: Ref, b: Ref, results: Sequence[Ref]) -> HostPlan:
     return HostPlan(tuple(launches), tuple(scratch))
 
 
+@root_for("matmul")
 @kernel_for("matmul")
-def _matmul(request: Request) -> HostPlan | None:
+def _matmul(request: Request, epilogue: Epilogue = PLAIN) -> HostPlan | None:
     a, b = request.operands
     (y,) = request.results
     if not y.type.size:
         return None
     batch, m, n, k, sa, sb = product(a, b, request.attributes, y)
-    p = Product(batch, m, n, k, sa, sb, b.constant, (), (), (Output(0, y.dtype, y.strides),))
-    return plan_product(p, Ref("in", 0), Ref("in", 1), (Ref("out", 0),), 1)
-
-
-def epilogue(request: Request, root_dtype: str) -> tuple[list[Expr], list[tuple[Ref, Operand]], int] | None:
-    """The map of a ``fused`` operation as an epilogue: expressions, further operands, and the node of the result.
-
-    Node 0 is the root's sum in float32; a half root is rounded before the map reads it.
-    """
-    body: Any = request.attributes["body"]
-    roots = int(request.attributes["root_operands"])  # type: ignore[arg-type]
-    others = request.operands[roots:]
-    shape = request.results[0].shape
-    if not known(others):
-        return None
-    count = 1 + len(others)
-    first = list(range(count))
-    exprs: list[Expr] = []
-    if root_dtype == "f16":
-        exprs.append(Expr("cast", (0,), "f16"))
-        first[0] = count
-    nodes = body_exprs(body, [root_dtype, *(s.dtype for s in others)], first)
-    if nodes is None:
-        return None
-    exprs += nodes
-    operands = [(Ref("in", roots + i), host_operand(s, shape)) for i, s in enumerate(others)]
-    return exprs, operands, count + len(exprs) - 1
-
-
-@kernel_for("fused")
-def _fused(request: Request) -> HostPlan | None:
-    a = request.attributes
-    if a["root"] == "conv":
-        from abele.ops.conv.kernel import fused_conv
-
-        return fused_conv(request)
-    if a["root"] != "matmul":
-        return None
-    attributes: Any = dict(a["root_attributes"])  # type: ignore[arg-type]
-    x, w = request.operands[:2]
-    (y,) = request.results
-    if not y.type.size:
-        return None
-    found = epilogue(request, x.dtype)
-    if found is None:
-        return None
-    exprs, operands, node = found
-    batch, m, n, k, sa, sb = product(x, w, {"transpose_a": False, "transpose_b": False} | attributes, y)
-    outputs = (Output(node, y.dtype, y.strides),)
-    p = Product(batch, m, n, k, sa, sb, w.constant, tuple(operands), tuple(exprs), outputs)
+    outputs = (Output(epilogue.node, y.dtype, y.strides),)
+    p = Product(batch, m, n, k, sa, sb, b.constant, epilogue.operands, epilogue.exprs, outputs)
     return plan_product(p, Ref("in", 0), Ref("in", 1), (Ref("out", 0),), 1)

@@ -157,6 +157,7 @@ register(
         _gradient,
         _flops,
         _samples,
+        traits=frozenset({"root"}),
     )
 )
 

@@ -17,19 +17,17 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.ops.layouts import split_dims
 from abele.ops.matmul.op import matmul_reference, product_sizes
-from abele.ops.matmul.partials import partials_type, reduce_costs, reduce_set, set_cycles
-from abele.ops.matmul.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
-from abele.ops.matmul.sharing import aligned_first, ordered, shared_exchange
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.vertices import region_shape
+from abele.ops.plans.layouts import split_dims
+from abele.ops.plans.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.products import METHODS, vertex_cycles
+from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
+from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
+from abele.ops.plans.vertices import region_shape
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
-
-METHODS = ("amp", "amp_swapped", "hmac", "hmac_swapped", "outer")
-"""Vertices of a product; swapped ones take the left operand as weights: the transpose of the product is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +77,6 @@ class Product:
             Dimension("n", self.n, 1 if swapped else units),
             Dimension("k", self.k, block),
         ]
-
-
-def vertex_cycles(
-    chip: Chip, method: str, groups, m, n, k, dtype: str, partials: str, turned: tuple[bool, bool] = (False, False)
-):
-    """Tile cycles of ``groups`` products of M × K by K × N; ``turned``: which operands are transposed on the tile."""
-    m, n, k, groups = (np.maximum(v, 1) for v in (m, n, k, groups))
-    field, outs = (n, m) if method.endswith("_swapped") else (m, n)
-    if method == "outer":
-        cycles = chip.estimate("OuterProduct", field=field, out_chans=outs, groups=groups, dtype=dtype)
-    else:
-        name = "Amp1x1" if method.startswith("amp") else "Hmac"
-        cycles = chip.estimate(
-            name, field=field, in_chans=k, out_chans=outs, groups=groups, dtype=dtype, partials=partials
-        )
-    for turn, rows in zip(turned, (m, n), strict=True):
-        if turn:
-            cycles = cycles + chip.estimate("Transpose", rows=rows, cols=k, dtype=dtype, blocks=groups)
-    return cycles
 
 
 def methods_of(chip: Chip, product: Product) -> tuple[str, ...]:

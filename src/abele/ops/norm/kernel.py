@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from abele.codegen import Expr, Kernel, Operand, Output, map_kernel, reduce_kernels
-from abele.codegen.norms import Recipe
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, Spec, ins, kernel_for, outs, row_major
+from abele.codegen.recipe import Recipe
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, Spec, ins, kernel_for, outs, row_major
 
 Strides = tuple[int, ...]
 

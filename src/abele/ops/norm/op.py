@@ -15,16 +15,9 @@ from abele.errors import InvalidOperand
 from abele.ir import REQUIRED, Arg, Builder, Composite, DType, Operation, Sample, TensorType, Value, register
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
+from abele.ops.rules import to_float
 
 Shape = tuple[int, ...]
-
-
-def _wide(b: Builder, x: Value) -> Value:
-    return x if x.dtype is DType.F32 else b.cast(x, dtype="f32")
-
-
-def _narrow(b: Builder, x: Value, dtype: DType) -> Value:
-    return x if x.dtype is dtype else b.cast(x, dtype=str(dtype))
 
 
 def _shaped(b: Builder, x: Value, shape: Shape) -> Value:
@@ -79,7 +72,7 @@ def _sum_to(b: Builder, x: Value, kept: Shape, shape: Shape, dtype: DType) -> Va
     """Sum ``x`` over the dimensions in which ``kept`` has size 1, as a tensor of ``shape``."""
     axes = tuple(i for i, (have, want) in enumerate(zip(x.shape, kept, strict=True)) if want == 1 and have != 1)
     total = b.reduce_sum(x, axes=axes, keep=True) if axes else x
-    return _narrow(b, _shaped(b, total, shape), dtype)
+    return b.cast_to(_shaped(b, total, shape), dtype)
 
 
 # Checks
@@ -121,10 +114,10 @@ def _layer_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     axes = _trailing("layer_norm", x, a)
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("layer_norm", i, value, x.shape[axes[0] :])
-    affine = [_wide(b, v) for v in operands[1:]]
-    y, mean, _, rstd = _forward(b, _wide(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
+    affine = [to_float(b, v) for v in operands[1:]]
+    y, mean, _, rstd = _forward(b, to_float(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
     lead = x.shape[: axes[0]]
-    return (_narrow(b, y, x.dtype), _shaped(b, mean, lead), _shaped(b, rstd, lead))
+    return (b.cast_to(y, x.dtype), _shaped(b, mean, lead), _shaped(b, rstd, lead))
 
 
 def _layer_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
@@ -138,13 +131,13 @@ def _layer_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Se
         _check_shape("layer_norm_grad", 4, w[0], x.shape[axes[0] :])
     kept = _kept(x.shape, axes)
     stats = (_shaped(b, mean, kept), _shaped(b, rstd, kept))
-    weight = _wide(b, w[0]) if w else None
-    dx, dw, db = _backward(b, _wide(b, dy), _wide(b, x), *stats, axes, weight)
+    weight = to_float(b, w[0]) if w else None
+    dx, dw, db = _backward(b, to_float(b, dy), to_float(b, x), *stats, axes, weight)
     if dw is None or db is None:
-        return (_narrow(b, dx, x.dtype),)
+        return (b.cast_to(dx, x.dtype),)
     lead = tuple(1 if i < axes[0] else n for i, n in enumerate(x.shape))
     sums = (_sum_to(b, v, lead, w[0].shape, w[0].dtype) for v in (dw, db))
-    return (_narrow(b, dx, x.dtype), *sums)
+    return (b.cast_to(dx, x.dtype), *sums)
 
 
 # Batch norm
@@ -161,10 +154,10 @@ def _batch_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     axes, kept = _channels(x)
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("batch_norm", i, value, (x.shape[1],))
-    affine = [_shaped(b, _wide(b, v), kept) for v in operands[1:]]
-    y, mean, variance, _ = _forward(b, _wide(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
+    affine = [_shaped(b, to_float(b, v), kept) for v in operands[1:]]
+    y, mean, variance, _ = _forward(b, to_float(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
     per = (x.shape[1],)
-    return (_narrow(b, y, x.dtype), _shaped(b, mean, per), _shaped(b, variance, per))
+    return (b.cast_to(y, x.dtype), _shaped(b, mean, per), _shaped(b, variance, per))
 
 
 def _batch_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
@@ -176,12 +169,12 @@ def _batch_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Se
         _check_shape("batch_norm_grad", i, value, (x.shape[1],))
     rstd = _reciprocal_deviation(b, variance, a["eps"])  # type: ignore[arg-type]
     stats = (_shaped(b, mean, kept), _shaped(b, rstd, kept))
-    weight = _shaped(b, _wide(b, w[0]), kept) if w else None
-    dx, dw, db = _backward(b, _wide(b, dy), _wide(b, x), *stats, axes, weight)
+    weight = _shaped(b, to_float(b, w[0]), kept) if w else None
+    dx, dw, db = _backward(b, to_float(b, dy), to_float(b, x), *stats, axes, weight)
     if dw is None or db is None:
-        return (_narrow(b, dx, x.dtype),)
+        return (b.cast_to(dx, x.dtype),)
     sums = (_sum_to(b, v, kept, w[0].shape, w[0].dtype) for v in (dw, db))
-    return (_narrow(b, dx, x.dtype), *sums)
+    return (b.cast_to(dx, x.dtype), *sums)
 
 
 def _batch_norm_inference(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
@@ -189,11 +182,11 @@ def _batch_norm_inference(b: Builder, operands: Sequence[Value], a: Attributes) 
     _, kept = _channels(x)
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("batch_norm_inference", i, value, (x.shape[1],))
-    w, shift, mean, variance = (_wide(b, v) for v in operands[1:])
+    w, shift, mean, variance = (to_float(b, v) for v in operands[1:])
     scale = b.mul(w, _reciprocal_deviation(b, variance, a["eps"]))  # type: ignore[arg-type]
-    centred = b.sub(_wide(b, x), _shaped(b, mean, kept))
+    centred = b.sub(to_float(b, x), _shaped(b, mean, kept))
     y = b.add(b.mul(centred, _shaped(b, scale, kept)), _shaped(b, shift, kept))
-    return (_narrow(b, y, x.dtype),)
+    return (b.cast_to(y, x.dtype),)
 
 
 # Group norm: instance norm is one channel to a group
@@ -214,9 +207,9 @@ def _group_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     view, axes, kept = _groups("group_norm", x, a)
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("group_norm", i, value, (x.shape[1],))
-    affine = [_shaped(b, _wide(b, v), kept) for v in operands[1:]]
-    y, mean, _, rstd = _forward(b, _shaped(b, _wide(b, x), view), axes, a["eps"], affine)  # type: ignore[arg-type]
-    y = _narrow(b, _shaped(b, y, x.shape), x.dtype)
+    affine = [_shaped(b, to_float(b, v), kept) for v in operands[1:]]
+    y, mean, _, rstd = _forward(b, _shaped(b, to_float(b, x), view), axes, a["eps"], affine)  # type: ignore[arg-type]
+    y = b.cast_to(_shaped(b, y, x.shape), x.dtype)
     return (y, _shaped(b, mean, view[:2]), _shaped(b, rstd, view[:2]))
 
 
@@ -231,10 +224,10 @@ def _group_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Se
         _check_shape("group_norm_grad", 4, w[0], (x.shape[1],))
     stat = _kept(view, axes)
     stats = (_shaped(b, mean, stat), _shaped(b, rstd, stat))
-    weight = _shaped(b, _wide(b, w[0]), kept) if w else None
-    wide = (_shaped(b, _wide(b, dy), view), _shaped(b, _wide(b, x), view))
+    weight = _shaped(b, to_float(b, w[0]), kept) if w else None
+    wide = (_shaped(b, to_float(b, dy), view), _shaped(b, to_float(b, x), view))
     dx, dw, db = _backward(b, *wide, *stats, axes, weight)
-    dx = _narrow(b, _shaped(b, dx, x.shape), x.dtype)
+    dx = b.cast_to(_shaped(b, dx, x.shape), x.dtype)
     if dw is None or db is None:
         return (dx,)
     return (dx, *(_sum_to(b, v, kept, w[0].shape, w[0].dtype) for v in (dw, db)))
@@ -246,12 +239,12 @@ def _group_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Se
 def _rms_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
     x = _check_input("rms_norm", operands, (1, 2), 1)
     axes = _trailing("rms_norm", x, a)
-    wide = _wide(b, x)
+    wide = to_float(b, x)
     y = b.mul(wide, _reciprocal_deviation(b, _mean(b, b.mul(wide, wide), axes), a["eps"]))  # type: ignore[arg-type]
     if len(operands) == 2:
         _check_shape("rms_norm", 1, operands[1], x.shape[axes[0] :])
-        y = b.mul(y, _wide(b, operands[1]))
-    return (_narrow(b, y, x.dtype),)
+        y = b.mul(y, to_float(b, operands[1]))
+    return (b.cast_to(y, x.dtype),)
 
 
 # Gradients of the forward forms, from the statistics that they return
@@ -268,13 +261,13 @@ def _gradient(name: str, keep: Sequence[str], variance: bool):
         through = any(d is not None for d in dstats)
         if dy is not None:
             attributes = {key: op.attributes[key] for key in keep}
-            pair = (_wide(b, dy), _wide(b, x)) if through else (dy, x)  # two parts of dx are rounded once, together
+            pair = (to_float(b, dy), to_float(b, x)) if through else (dy, x)  # both parts of dx are rounded once
             found = b.emit(name, (*pair, *stats, *affine[:1]), attributes)
             given = list(found[: len(op.operands)])
         if through:
             more = _through_statistics(b, op, dstats, variance)
             total = more if given[0] is None else b.add(given[0], more)
-            given[0] = _narrow(b, total, x.dtype)
+            given[0] = b.cast_to(total, x.dtype)
         return given
 
     return gradient
@@ -289,7 +282,7 @@ def _through_statistics(b: Builder, op: Operation, outer: Sequence[Value | None]
         view = x.shape
         axes = _channels(x)[0] if op.name == "batch_norm" else _trailing(op.name, x, op.attributes)
     kept, count = _kept(view, axes), max(1, math.prod(view[i] for i in axes))
-    centred = b.sub(_shaped(b, _wide(b, x), view), _shaped(b, mean, kept))
+    centred = b.sub(_shaped(b, to_float(b, x), view), _shaped(b, mean, kept))
     parts = []
     if outer[0] is not None:
         parts.append(b.expand(_shaped(b, outer[0], kept), shape=view))
@@ -370,16 +363,26 @@ def _rms_samples() -> Iterable[Sample]:
 
 _AXES = {"axes": 1, "eps": 1e-5}
 _EPS = {"eps": 1e-5}
+_ALIKE = frozenset({"alike"})
 _GROUPS = {"groups": REQUIRED, "eps": 1e-5}
 
 for _composite in (
     Composite("layer_norm", _AXES, _layer_norm, _layer_samples, _gradient("layer_norm_grad", ("axes",), False)),
     Composite("layer_norm_grad", {"axes": 1}, _layer_norm_grad, _layer_grad_samples),
-    Composite("batch_norm", _EPS, _batch_norm, _batch_samples, _gradient("batch_norm_grad", ("eps",), True)),
-    Composite("batch_norm_grad", _EPS, _batch_norm_grad, _batch_grad_samples),
-    Composite("batch_norm_inference", _EPS, _batch_norm_inference, _inference_samples),
-    Composite("group_norm", _GROUPS, _group_norm, _group_samples, _gradient("group_norm_grad", ("groups",), False)),
-    Composite("group_norm_grad", {"groups": REQUIRED}, _group_norm_grad, _group_grad_samples),
+    Composite(
+        "batch_norm", _EPS, _batch_norm, _batch_samples, _gradient("batch_norm_grad", ("eps",), True), traits=_ALIKE
+    ),
+    Composite("batch_norm_grad", _EPS, _batch_norm_grad, _batch_grad_samples, traits=_ALIKE),
+    Composite("batch_norm_inference", _EPS, _batch_norm_inference, _inference_samples, traits=_ALIKE),
+    Composite(
+        "group_norm",
+        _GROUPS,
+        _group_norm,
+        _group_samples,
+        _gradient("group_norm_grad", ("groups",), False),
+        traits=_ALIKE,
+    ),
+    Composite("group_norm_grad", {"groups": REQUIRED}, _group_norm_grad, _group_grad_samples, traits=_ALIKE),
     Composite("rms_norm", _AXES, _rms_norm, _rms_samples),
 ):
     register(_composite)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from abele.ops.norm.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
-from abele.ops.planning import Question, plan_for
+from abele.ops.plans.planning import Question, plan_for
+from abele.ops.plans.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
 from abele.schedule.records import Plan
 
 Extra = Mapping[str, Any]
@@ -96,7 +96,7 @@ ROWS["batch_norm_inference"] = RowOperation(
     lambda v, s, a: (v[0] - v[3]) * (v[1] / np.sqrt(v[4] + a["eps"])) + v[2],
     applied=("sub", "mul"),
 )  # fmt: skip
-register_rows("Norm", ("Norm",))
+register_rows("Norm", ("Elementwise", "Reduce", "InvStd"))
 
 
 def _eps(question: Question) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abele.ops.elementwise.kernel import expanded_map
-from abele.ops.kernels import kernel_for
+from abele.ops.hosts.expressions import expanded_map
+from abele.ops.hosts.kernels import kernel_for
 
 kernel_for("sgd", "adam", "rmsprop")(expanded_map)

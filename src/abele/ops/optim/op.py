@@ -27,7 +27,7 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import back, to_float
+from abele.ops.rules import to_float
 
 STATE = {
     "sgd": ("velocity",),
@@ -81,7 +81,7 @@ class Update:
 
     def stored(self, label: str, value: Value) -> Value:
         """``value`` rounded to the type of the operand that it replaces."""
-        return back(self.b, value, self.given[label].dtype)
+        return self.b.cast_to(value, self.given[label].dtype)
 
     def minus(self, rate: Value, direction: Value) -> Value:
         """The next parameter: ``param - rate · direction``, stored."""
@@ -235,5 +235,6 @@ for _name, (_formula, _attributes, _variants) in _FORMULAS.items():
             _formula,
             _samples(_name, _variants),
             NotDifferentiable("an optimiser's update is not differentiated"),
+            traits=frozenset({"in_place"}),
         )
     )

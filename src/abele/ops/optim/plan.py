@@ -13,11 +13,11 @@ import numpy as np
 from abele.ir import DType, TensorType, evaluate, expansion
 from abele.ir.graph import Attribute
 from abele.machine.chip import Chip
-from abele.ops.elementwise.plan import chain_cycles
-from abele.ops.layouts import LEAST_GAIN, flat, fullest, least_of, read_like, whole
 from abele.ops.optim.op import HYPER
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.vertices import region_shape
+from abele.ops.plans.chains import chain_cycles
+from abele.ops.plans.layouts import LEAST_GAIN, flat, fullest, least_of, read_like, whole
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.vertices import region_shape
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex

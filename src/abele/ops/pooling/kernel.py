@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 from abele.codegen import Expr, Operand, Output, map_kernel, reduce_kernels
-from abele.codegen.norms import Recipe
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
-from abele.ops.windows import WORD, Windows, at, copied, spread, zeros
+from abele.codegen.recipe import Recipe
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, Spec, kernel_for, row_major
+from abele.ops.hosts.windows import WORD, Windows, at, copied, spread, zeros
 
 
 def _usable(specs: tuple[Spec, ...]) -> bool:

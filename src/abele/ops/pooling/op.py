@@ -31,13 +31,9 @@ from abele.ir import (
 )
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
+from abele.ops.rules import extents
 
 Sizes = Sequence[int]
-
-
-def extents(kernel: Sizes, dilation: Sizes) -> tuple[int, ...]:
-    """How many input positions a window spans in every dimension."""
-    return tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
 def _dilation(a: Attributes) -> tuple[int, ...]:

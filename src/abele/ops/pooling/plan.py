@@ -11,17 +11,18 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.conv.operand import Operand
-from abele.ops.matmul.partials import set_cycles
-from abele.ops.matmul.search import Dimension, Parts, search
-from abele.ops.planning import Question, plan_for, read
-from abele.ops.pooling.op import divisors, extents, pool, spread_first_maximum, spread_sum
+from abele.ops.plans.halo import Halo
+from abele.ops.plans.partials import set_cycles
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.search import Dimension, Parts, search
+from abele.ops.pooling.op import divisors, pool, spread_first_maximum, spread_sum
+from abele.ops.rules import extents
 from abele.schedule.layout import Grid, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 
-def _operands(question: Question) -> tuple[list[Operand], Operand]:
+def _operands(question: Question) -> tuple[list[Halo], Halo]:
     """The operands with their windows, and the result."""
     a: dict[str, Any] = dict(question.attributes)
     kernel = a["kernel"]
@@ -39,8 +40,8 @@ def _operands(question: Question) -> tuple[list[Operand], Operand]:
         "max_pool_grad": (around, inverse, inverse),
         "avg_pool_grad": (inverse,),
     }[question.operation]
-    reads = [Operand(t.shape, names, s) for t, s in zip(question.operands, used, strict=True)]
-    return reads, Operand(question.results[0].shape, names, plain)
+    reads = [Halo(t.shape, names, s) for t, s in zip(question.operands, used, strict=True)]
+    return reads, Halo(question.results[0].shape, names, plain)
 
 
 def _pool_cycles(chip: Chip, lengths: Mapping[str, Any], operation: str, kernel: Sequence[int], dtype: str) -> Any:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from abele.codegen import Operand, Output, map_kernel
-from abele.codegen.norms import Recipe
+from abele.codegen.recipe import Recipe
 from abele.ir.types import DType
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, kernel_for
 from abele.ops.random.op import KEY_DOMAIN, ROUNDS, below
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

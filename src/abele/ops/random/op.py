@@ -30,7 +30,7 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import back, to_float
+from abele.ops.rules import no_flops, to_float
 
 ROUNDS = 10
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -152,8 +152,9 @@ register(
         _infer_key,
         lambda operands, attributes, results: [fold(operands[0], int(attributes["index"]))],  # type: ignore[arg-type]
         _STREAM,
-        lambda operands, results, attributes: 0,
+        no_flops,
         lambda: [Sample((_seed(),), {"index": index}) for index in (0, 1, 7, 2**31, 2**33 + 5)],
+        traits=frozenset({"random"}),
     )
 )
 
@@ -172,6 +173,7 @@ register(
             for t in _shapes()
             for low, high in ((0.0, 1.0), (-3.0, 0.5))
         ],
+        traits=frozenset({"random"}),
     )
 )
 
@@ -190,6 +192,7 @@ register(
             for t in _shapes()
             for mean, std in ((0.0, 1.0), (2.0, 0.25))
         ],
+        traits=frozenset({"random"}),
     )
 )
 
@@ -232,7 +235,7 @@ def _scaled(b: Builder, x: Value, mask: Value, p: float) -> Value:
     """``x`` scaled in float and rounded once, where the mask is set; 0 elsewhere."""
     scaled = b.mul(to_float(b, x), b.constant(1.0 / (1.0 - p) if p < 1.0 else 0.0, DType.F32))
     kept = b.select(mask, scaled, b.constant(0.0, DType.F32))
-    return back(b, kept, x.dtype)
+    return b.cast_to(kept, x.dtype)
 
 
 def _dropout_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) -> list[Value | None]:

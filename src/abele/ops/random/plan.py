@@ -8,22 +8,24 @@ import numpy as np
 
 from abele.ir.graph import Attribute
 from abele.machine.chip import Chip
-from abele.ops.layouts import flat, own, single, whole
-from abele.ops.planning import Question, plan_for, read
+from abele.ops.plans.layouts import flat, own, single, whole
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.vertices import reference_vertex
 from abele.ops.random.op import normal, uniform
-from abele.ops.vertices import reference_vertex
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
+_KINDS = {"random_uniform": "RandomUniform", "random_normal": "RandomNormal"}
 
-@plan_for("random_uniform", "random_normal")
+
+@plan_for(*_KINDS)
 def plan_numbers(question: Question) -> Plan:
     """One vertex a tile; the key is sent to all."""
     (result,) = question.results
     out = flat(result, question.chip, question.first)
     attributes = {k: v for k, v in question.attributes if k != "shape"}
     key = read(question, 0, whole((2,), out.grid))
-    done = ComputeSet(question.operation, out.grid, (key,), (Access("out0", out),), attributes)
+    done = ComputeSet(_KINDS[question.operation], out.grid, (key,), (Access("out0", out),), attributes)
     return Plan((done,), homes=(out,))
 
 
@@ -32,7 +34,7 @@ def plan_key(question: Question) -> Plan:
     """On one tile."""
     out = single((2,), question.chip.tiles, question.first)
     done = ComputeSet(
-        "random_key", out.grid, (read(question, 0, out),), (Access("out0", out),), dict(question.attributes)
+        "RandomKey", out.grid, (read(question, 0, out),), (Access("out0", out),), dict(question.attributes)
     )
     return Plan((done,), homes=(own(out.grid, (2,)),))
 
@@ -54,11 +56,11 @@ def _cycles(kind: str):
     return cycles
 
 
-register_vertex(VertexKind("random_uniform", _numbers(uniform), _cycles("uniform"), ("Random", "SetSeed")))
-register_vertex(VertexKind("random_normal", _numbers(normal), _cycles("normal"), ("Random", "SetSeed")))
+register_vertex(VertexKind(_KINDS["random_uniform"], _numbers(uniform), _cycles("uniform"), ("Random", "SetSeed")))
+register_vertex(VertexKind(_KINDS["random_normal"], _numbers(normal), _cycles("normal"), ("Random", "SetSeed")))
 register_vertex(
     VertexKind(
-        "random_key",
+        "RandomKey",
         reference_vertex("random_key"),
         lambda chip, work: np.broadcast_to(chip.estimate("SetSeed"), work.reads[0].shape),
         ("SetSeed",),

@@ -13,7 +13,6 @@ from abele.ops.reduce.op import axes_of, spread_back
 from abele.ops.rules import (
     Attributes,
     attributes_of,
-    back,
     in_float,
     like,
     need_dtype,
@@ -32,7 +31,7 @@ def _gradient(derive: Derive) -> Gradient:
         # The rounded half result is too coarse for the rules: it is computed again.
         y = op.result if wide is x else b.emit(op.name, (wide,), op.attributes)[0]
         dy = to_float(b, spread_back(b, dy, op))
-        return (back(b, derive(b, op, dy, wide, spread_back(b, y, op)), x.dtype),)
+        return (b.cast_to(derive(b, op, dy, wide, spread_back(b, y, op)), x.dtype),)
 
     return gradient
 

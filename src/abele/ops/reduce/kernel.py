@@ -1,12 +1,14 @@
-"""Reductions on the host, for any strides; a long one over few results is split into fixed chunks."""
+"""Reductions on the host, for any strides, and running sums; a long reduction over few results is split in chunks."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from abele.codegen import Expr, Output, reduce_kernels
-from abele.ops.elementwise.kernel import host_name, host_operand
-from abele.ops.kernels import HostPlan, Request, in_order, ins, kernel_for, outs
+from abele.codegen.scan import cumsum_kernel
+from abele.ops.hosts.expressions import host_name, host_operand
+from abele.ops.hosts.kernels import HostPlan, Request, in_order, ins, kernel_for, outs
 
 _ARGS = {"arg_max": "reduce_argmax", "arg_min": "reduce_argmin"}
 
@@ -34,3 +36,13 @@ def _reduce(request: Request) -> HostPlan | None:
     exprs = [Expr(fn, (0,), "i32" if by_position else "f32" if dtype == "f16" else dtype)]
     kernels = reduce_kernels(x.shape, axes, [host_operand(x, x.shape)], exprs, [Output(1, result, tuple(strides))])
     return in_order(kernels, (*ins(1), *outs(1)))
+
+
+@kernel_for("cumsum")
+def _cumsum(request: Request) -> HostPlan | None:
+    (x,), (y,) = request.operands, request.results
+    axis, dtype = int(request.attributes["axis"]), host_name(x.dtype)  # type: ignore[arg-type]
+    if dtype is None or not (x.plain and y.plain) or not x.type.size:
+        return None
+    kernel = cumsum_kernel(math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), dtype)
+    return in_order(kernel, (*ins(1), *outs(1)))

@@ -19,11 +19,11 @@ from abele.ir.types import DType, TensorType, f16, f32, i32
 from abele.ops.rules import (
     Attributes,
     attributes_of,
-    back,
     like,
     need_axis,
     need_dtype,
     need_operands,
+    no_flops,
     to_float,
 )
 
@@ -89,7 +89,7 @@ def _extreme_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     ones = b.cast(taken, dtype="f32")
     shares = b.reduce_sum(ones, axes=attributes_of(op)["axes"], keep=True)
     each = b.div(to_float(b, spread_back(b, dy, op)), shares)
-    return (back(b, b.select(taken, each, like(b, 0.0, each)), x.dtype),)
+    return (b.cast_to(b.select(taken, each, like(b, 0.0, each)), x.dtype),)
 
 
 def _product_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -104,7 +104,7 @@ def _product_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     product = b.reduce_prod(safe, axes=axes, keep=True)
     alone = b.logical_and(zero, b.eq(zeros, one))
     others = b.select(b.eq(zeros, none), b.div(product, safe), b.select(alone, product, none))
-    return (back(b, b.mul(to_float(b, spread_back(b, dy, op)), others), x.dtype),)
+    return (b.cast_to(b.mul(to_float(b, spread_back(b, dy, op)), others), x.dtype),)
 
 
 _TRUTH = NotDifferentiable("its results are true or false")
@@ -192,7 +192,14 @@ def _make(r: Reduction) -> Primitive:
         return max(0, operands[0].size - results[0].size) if operands[0].dtype.is_float else 0
 
     return Primitive(
-        r.name, {"axes": REQUIRED, "keep": False}, infer, reference, r.gradient, flops, lambda: _samples(r)
+        r.name,
+        {"axes": REQUIRED, "keep": False},
+        infer,
+        reference,
+        r.gradient,
+        flops,
+        lambda: _samples(r),
+        traits=frozenset({"any_strides"} if r.name in ("reduce_sum", "reduce_max") else ()),
     )
 
 
@@ -228,7 +235,7 @@ def _arg_reduction(name: str, find: Callable[..., Any]) -> Primitive:
         infer,
         reference,
         NotDifferentiable("its results are positions"),
-        lambda operands, results, attributes: 0,
+        no_flops,
         samples,
     )
 

@@ -16,10 +16,10 @@ import numpy as np
 from abele.ir.operation import Primitive, lookup
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.ops.layouts import LEAST_GAIN, covers, even, fullest, least_of, own, read_like, split_dims, view
-from abele.ops.planning import Question, plan_for
+from abele.ops.plans.layouts import LEAST_GAIN, covers, even, fullest, least_of, own, read_like, split_dims, view
+from abele.ops.plans.planning import Question, plan_for
+from abele.ops.plans.vertices import region_shape
 from abele.ops.rules import Attributes
-from abele.ops.vertices import region_shape
 from abele.schedule.layout import Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex

@@ -12,8 +12,8 @@ from typing import Any
 
 from abele.codegen import Expr, Operand, Output, map_kernel, reduction
 from abele.codegen.gemm import gemm_kernel, pack_kernel, packed_floats
-from abele.codegen.norms import Recipe
-from abele.ops.kernels import HostPlan, Launch, Ref, Request, kernel_for, row_major
+from abele.codegen.recipe import Recipe
+from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, kernel_for, row_major
 
 _WORD = 4
 """Bytes of an element: float32, also for half."""

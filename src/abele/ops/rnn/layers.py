@@ -9,16 +9,14 @@ import numpy as np
 
 from abele.ir.types import TensorType
 from abele.machine.exchange import exchange_cycles
-from abele.ops.planning import Question
-from abele.ops.products import product_cycles
+from abele.ops.plans.planning import Question
+from abele.ops.plans.products import product_cycles
+from abele.ops.plans.search import DOES_NOT_FIT, few_part_counts
 from abele.ops.rnn.cells import GATES
 from abele.ops.rnn.op import BACKWARD, FORWARD, RESERVED
 from abele.schedule.geometry import lies_in
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access
-
-TOO_BIG = 1e15
-"""Cycles added, with the bytes, to a split whose operands do not fit a tile: the smallest is taken when none fits."""
 
 
 def choose_grid(
@@ -34,20 +32,15 @@ def choose_grid(
     tried in steps that grow with them.
     """
     tiles = question.chip.tiles
-    parts = [_part_counts(size) for size in sizes]
+    parts = [few_part_counts(size, 40) for size in sizes]
     pa, pb = (x.ravel() for x in np.meshgrid(*parts, indexing="ij"))
     pa, pb = pa[pa * pb <= tiles], pb[pa * pb <= tiles]
     cycles, size = cost(-(-sizes[0] // pa), -(-sizes[1] // pb), pa)
     limit = question.options.memory_proportion * question.chip.tile_memory
-    score = np.where(size <= limit, cycles, TOO_BIG + size)
+    score = np.where(size <= limit, cycles, DOES_NOT_FIT + size)
     best = np.lexsort((pa * pb, score))[0]
     axes = (Axis(names[0], sizes[0], int(pa[best])), Axis(names[1], sizes[1], int(pb[best])))
     return Grid((*before, *axes), tiles, question.first)
-
-
-def _part_counts(size: int) -> np.ndarray:
-    lengths = np.unique(np.geomspace(1, max(1, size), 40).round().astype(np.int64))
-    return np.unique(np.maximum(1, -(-size // lengths)))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.planning import Question, plan_for
-from abele.ops.products import product_cycles
+from abele.ops.plans.planning import Question, plan_for
+from abele.ops.plans.products import product_cycles
 from abele.ops.rnn.cells import fed_back, gru_cell, gru_cell_grad, lstm_cell, lstm_cell_grad, weight_gradient
 from abele.ops.rnn.layers import Layer, choose_grid
 from abele.schedule.layout import Axis, Grid, Layout, Span

@@ -1,5 +1,5 @@
 """Operations that move elements: views, transposes, slices, padding, joining."""
 
-from abele.ops.shape import op, composites, plan  # isort: skip  (composites are made of op's)
+from abele.ops.shape import composites, op, plan
 
 __all__ = ["composites", "op", "plan"]

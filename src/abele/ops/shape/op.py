@@ -18,6 +18,7 @@ from abele.ops.rules import (
     need_axis,
     need_operands,
     need_same_dtype,
+    no_flops,
     unbroadcast,
 )
 
@@ -45,6 +46,7 @@ def _register(
     reference: Callable[[Sequence[np.ndarray], Attributes], np.ndarray],
     gradient: Callable[[Builder, Operation, Value], Sequence[Value | None]],
     samples: Callable[[], Iterable[Sample]],
+    traits: frozenset[str] = frozenset(),
 ) -> None:
     def slot(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
         (dy,) = given
@@ -59,8 +61,9 @@ def _register(
             lambda operands, a: (infer(operands, a),),
             lambda operands, a, results: (reference(operands, a),),
             filled,
-            lambda operands, results, a: 0,
+            no_flops,
             samples,
+            traits=traits,
         )
     )
 
@@ -101,6 +104,7 @@ _register(
     lambda operands, a: operands[0].reshape(a["shape"]),
     lambda b, op, dy: (b.reshape(dy, shape=op.operands[0].shape),),
     _reshape_samples,
+    traits=frozenset({"uniform", "view"}),
 )
 
 
@@ -136,6 +140,7 @@ _register(
     lambda operands, a: np.transpose(operands[0], a["permutation"]),
     lambda b, op, dy: (b.transpose(dy, permutation=inverse(attributes_of(op)["permutation"])),),
     _transpose_samples,
+    traits=frozenset({"any_strides", "uniform"}),
 )
 
 
@@ -167,6 +172,7 @@ _register(
     lambda operands, a: np.broadcast_to(operands[0], a["shape"]),
     lambda b, op, dy: (unbroadcast(b, dy, op.operands[0].shape),),
     _expand_samples,
+    traits=frozenset({"any_strides", "uniform"}),
 )
 
 
@@ -225,6 +231,7 @@ _register(
     _slice,
     _slice_gradient,
     _slice_samples,
+    traits=frozenset({"any_strides", "uniform"}),
 )
 
 
@@ -262,7 +269,15 @@ def _pad_samples() -> Iterable[Sample]:
     yield Sample((Arg(f32()),), {"low": (), "high": (), "value": 0.0})
 
 
-_register("pad", {"low": REQUIRED, "high": REQUIRED, "value": 0.0}, _pad_type, _pad, _pad_gradient, _pad_samples)
+_register(
+    "pad",
+    {"low": REQUIRED, "high": REQUIRED, "value": 0.0},
+    _pad_type,
+    _pad,
+    _pad_gradient,
+    _pad_samples,
+    traits=frozenset({"any_strides"}),
+)
 
 
 # concat
@@ -316,6 +331,7 @@ _register(
     lambda operands, a: np.concatenate(operands, axis=a["axis"]),
     _concat_gradient,
     _concat_samples,
+    traits=frozenset({"any_strides"}),
 )
 
 
@@ -344,6 +360,7 @@ _register(
     lambda operands, a: np.flip(operands[0], a["axes"]),
     lambda b, op, dy: (b.flip(dy, axes=attributes_of(op)["axes"]),),
     _flip_samples,
+    traits=frozenset({"any_strides", "uniform"}),
 )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from abele.machine.chip import Chip
-from abele.ops.layouts import LEAST_GAIN, even, fullest, least_of, same_elements, view, widened
-from abele.ops.planning import Question, plan_for, read
+from abele.ops.plans.layouts import LEAST_GAIN, even, fullest, least_of, same_elements, view, widened
+from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.vertices import region_shape
 from abele.ops.rules import Attributes
 from abele.ops.shape.op import clamped, pieces_of
-from abele.ops.vertices import region_shape
 from abele.schedule.layout import Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abele.codegen import norms
-from abele.ops.kernels import HostPlan, Request, in_order, ins, kernel_for, outs
+from abele.codegen.recipe import softmax, softmax_gradient
+from abele.ops.hosts.kernels import HostPlan, Request, in_order, ins, kernel_for, outs
 
 
 @kernel_for("softmax", "log_softmax")
@@ -12,7 +12,7 @@ def _softmax(request: Request) -> HostPlan | None:
     if not (x.plain and y.plain) or not x.type.size:
         return None
     axis = int(request.attributes["axis"])  # type: ignore[arg-type]
-    kernels = norms.softmax(x.shape, axis, x.dtype, log=request.operation == "log_softmax")
+    kernels = softmax(x.shape, axis, x.dtype, log=request.operation == "log_softmax")
     return in_order(kernels, (*ins(1), *outs(1)))
 
 
@@ -23,5 +23,5 @@ def _softmax_grad(request: Request) -> HostPlan | None:
     if not (dy.plain and y.plain and dx.plain) or not y.type.size or dy.dtype != y.dtype:
         return None
     axis = int(request.attributes["axis"])  # type: ignore[arg-type]
-    kernels = norms.softmax_gradient(y.shape, axis, y.dtype, log=request.operation == "log_softmax_grad")
+    kernels = softmax_gradient(y.shape, axis, y.dtype, log=request.operation == "log_softmax_grad")
     return in_order(kernels, (*reversed(ins(2)), *outs(1)))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from abele.ops.norm.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
-from abele.ops.planning import Question, plan_for
+from abele.ops.plans.planning import Question, plan_for
+from abele.ops.plans.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
 from abele.schedule.records import Plan
 
 

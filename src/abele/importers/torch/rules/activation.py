@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from abele.importers.torch.emitter import Emitter, axis_of
+from abele.importers.torch.rules.random import uniform
 from abele.importers.torch.table import rule
 from abele.ir import Value
 
@@ -47,6 +50,17 @@ def selu(e: Emitter, x: Value) -> Value:
 @rule("leaky_relu")
 def leaky_relu(e: Emitter, x: Value, negative_slope: float = 0.01) -> Value:
     return e.emit("leaky_relu", x, slope=float(negative_slope))
+
+
+@rule("rrelu_with_noise")
+def rrelu(
+    e: Emitter, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *_: Any
+) -> Value:
+    """A leaky relu whose slope is drawn for each element in training, and is the mean of the bounds otherwise."""
+    if not training:
+        return leaky_relu(e, x, (lower + upper) / 2)
+    slope = uniform(e, x.shape, x.dtype, lower, upper)
+    return e.emit("select", e.binary("lt", x, 0), e.binary("mul", x, slope), x)
 
 
 @rule("hardtanh", "relu6")

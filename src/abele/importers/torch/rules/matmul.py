@@ -85,6 +85,10 @@ def linear(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 @function(torch.matmul, _TENSOR.matmul, _TENSOR.__matmul__, torch.bmm, _TENSOR.bmm)
 def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """A product of matrices stays one operation; with vectors it goes the ordinary way."""
+    if set(kwargs) == {"out"}:
+        # torch computes a product with a vector in a tensor of more dimensions and would reshape the caller's.
+        result, target = matmul(tracer, func, args, {}), kwargs["out"]
+        return result if target is None else tracer.write_out(target, tracer.read(result))
     if kwargs or len(args) != 2 or not all(isinstance(a, torch.Tensor) and a.dim() >= 2 for a in args):
         return func(*args, **kwargs)
     out = tracer.described(func, args)

@@ -10,7 +10,7 @@ import torch
 from abele.importers.torch import dependent
 from abele.importers.torch.emitter import Emitter, Operand, axis_of
 from abele.importers.torch.rules.indexing import find_places, from_start
-from abele.importers.torch.table import raw, rule
+from abele.importers.torch.table import function, raw, rule
 from abele.importers.torch.tracer import Tracer
 from abele.ir import DType, Value
 
@@ -45,6 +45,26 @@ def scatter_value(e: Emitter, x: Value, dim: int, index: Value, value: float, re
 @rule("scatter_add")
 def scatter_add(e: Emitter, x: Value, dim: int, index: Value, src: Value) -> Value:
     return _scatter(e, x, dim, index, src, "add")
+
+
+@function(torch.bincount, torch.Tensor.bincount)
+def bincount(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Counts in ``minlength`` bins, which must be given; larger elements, for which torch would add bins, are left out.
+
+    Whether an element is larger is known when the program runs only, when the result has its size already.
+    """
+    given = dict(zip(("input", "weights", "minlength"), args)) | kwargs
+    x, weights, bins = given["input"], given.get("weights"), given.get("minlength", 0)
+    if not tracer.involved([t for t in (x, weights) if t is not None]):
+        return func(*args, **kwargs)
+    if bins == 0:
+        dependent.refuse("bincount", tracer.where())
+    if weights is None:
+        weights = torch.ones_like(x, dtype=torch.int64)
+    elif weights.dtype != torch.float32:
+        weights = weights.to(torch.float64)
+    counts = torch.zeros(bins + 1, dtype=weights.dtype)  # one more, for all that are too large
+    return counts.scatter_add(0, x.clamp(max=bins).to(torch.int64), weights)[:bins]
 
 
 @rule("scatter_reduce")

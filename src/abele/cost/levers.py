@@ -1,0 +1,90 @@
+"""What would make a program fit: each lever is pulled, compiled and charged, and shown with what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from abele.compile.executable import compile_graph
+from abele.compile.pipelines import CompileOptions
+from abele.cost.profile import Profile, cost
+from abele.errors import AbeleError
+from abele.ir.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One change that was tried.
+
+    Attributes:
+        change: in words.
+        settings: what changes, by the names that ``abele profile`` has for it.
+        max: bytes on the fullest tile with it; ``throughput`` in samples a second; ``fits`` the verdict.
+        error: why it could not be compiled, or empty.
+    """
+
+    change: str
+    settings: Mapping[str, Any]
+    max: int = 0
+    fits: bool = False
+    throughput: float = 0.0
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its figures, or the error in their place."""
+        shared = {"change": self.change, "settings": dict(self.settings), "fits": self.fits}
+        return shared | ({"error": self.error} if self.error else {"max": self.max, "throughput": self.throughput})
+
+
+Candidate = tuple[str, Mapping[str, Any], Callable[[], Profile]]
+"""A change in words and as settings, and what compiles and charges the changed program."""
+
+
+def pull(candidates: Iterable[Candidate]) -> list[Lever]:
+    """Try each change."""
+    found = []
+    for change, settings, attempt in candidates:
+        try:
+            profile = attempt()
+        except AbeleError as error:
+            found.append(Lever(change, settings, error=str(error)))
+        else:
+            memory = profile.memory
+            found.append(Lever(change, settings, memory.max, memory.fits, profile.throughput))
+    return found
+
+
+def candidates(
+    graph: Graph, options: CompileOptions, batch: int, compile: Callable[..., Any] = compile_graph
+) -> Iterator[Candidate]:
+    """Other options for the same graph that take less tile memory; ``batch`` samples are in a micro-batch."""
+    placed = not options.split and any(op.origin.ipu for op in graph.operations)
+    for change, settings in _changes(options, placed):
+        other = replace(options, **{_OPTIONS.get(name, name): value for name, value in settings.items()})
+        if "stages" in settings:
+            other = replace(other, split=True)
+
+        def attempt(other: CompileOptions = other) -> Profile:
+            samples = batch * other.accumulation * other.replicas
+            return cost(compile(graph, other).schedule, other.system, samples=samples)
+
+        yield change, settings, attempt
+
+
+_OPTIONS = {"accumulate": "accumulation"}
+
+
+def _changes(options: CompileOptions, placed: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    layers, offload = {"recompute": "layers"}, {"offload": True}
+    if options.optimiser is not None:
+        if options.recompute != "layers":
+            yield "recompute the layers in the backward pass", layers
+        if not options.offload:
+            yield "optimiser state in streaming memory", offload
+        if options.recompute != "layers" and not options.offload:
+            yield "both of them", layers | offload
+    stages = options.stages * 2
+    while not placed and stages * options.replicas <= options.system.ipus and stages <= 8 * options.stages:
+        yield f"{stages} pipeline stages", {"stages": stages, "accumulate": max(options.accumulation, 2 * stages)}
+        stages *= 2

@@ -1,0 +1,62 @@
+"""How a root with a map behind it lies: the plan of the root, and the map where the root's result lies."""
+
+from __future__ import annotations
+
+from abele.ops.elementwise.expression import body_of
+from abele.ops.fused.op import root_of, root_types
+from abele.ops.plans.chains import map_vertex
+from abele.ops.plans.layouts import align, even, read_like
+from abele.ops.plans.planning import Question, make_plan, plan_for
+from abele.schedule.records import Access, ComputeSet, Plan
+
+
+@plan_for("fused")
+def plan_fused(question: Question) -> Plan:
+    """The plan of the root, and then the map where its result lies.
+
+    The root's result is a temporary: nobody else sees it.
+    """
+    attributes = dict(question.attributes)
+    name, given, number = root_of(attributes)
+    first, *others = root_types(question.operands, attributes)
+    root = make_plan(
+        Question(
+            name,
+            tuple(given.items()),
+            question.operands[:number],
+            (first, *others),
+            question.homes[:number],
+            question.chip,
+            question.first,
+            question.options,
+        )
+    )
+    inner = f"tmp{len(root.temporaries)}"
+    sets = tuple(_renamed(s, "out0", inner) for s in root.sets)
+    home, result = root.homes[0], question.results[0]
+    reads, layout = [Access(inner, home, True)], home
+    for i in range(number, len(question.operands)):
+        aligned = align(home, result.shape, question.operands[i].shape)
+        if aligned is None:
+            layout = even(result, question.chip, question.first)
+            break
+        reads.append(read_like(question, i, aligned))
+    if layout is not home:
+        again = [align(layout, result.shape, question.operands[i].shape) for i in range(number, len(question.operands))]
+        reads = [Access(inner, layout)] + [
+            read_like(question, i, found) for i, found in enumerate(again, number) if found is not None
+        ]
+    write = Access("out0", layout)
+    vertex, given = map_vertex(body_of(attributes))
+    mapped = ComputeSet(vertex, layout.grid, tuple(reads), (write,), dict(given))
+    return Plan((*sets, mapped), (*root.temporaries, first), (layout, *root.homes[1:]))
+
+
+def _renamed(s: ComputeSet, old: str, new: str) -> ComputeSet:
+    """The compute set with one tensor called otherwise."""
+
+    def rename(a: Access) -> Access:
+        return Access(new, a.layout, a.resident) if a.name == old else a
+
+    reads, writes = tuple(map(rename, s.reads)), tuple(map(rename, s.writes))
+    return ComputeSet(s.vertex, s.grid, reads, writes, s.attributes)

@@ -1,0 +1,86 @@
+"""Plans: the question that lowering asks a family, and the registry of answers.
+
+A plan is a function of the question alone: operation, attributes, types, where the operands lie, the chip and the
+options. Lowering asks each distinct question once, so that repeated layers cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from abele.errors import Bug
+from abele.ir.graph import Attribute
+from abele.ir.types import TensorType
+from abele.machine.chip import Chip
+from abele.schedule.layout import Layout
+from abele.schedule.records import Access, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What a user may ask of all plans: the share of tile memory that the temporaries of one operation may take.
+
+    0.6 is the default of ``availableMemoryProportion`` in graphcore/poplibs, poplin/ConvOptions.
+    """
+
+    memory_proportion: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One operation to be planned.
+
+    Attributes:
+        operation, attributes: as in the graph; attributes as a tuple of pairs.
+        operands, results: their types.
+        homes: where each operand lies, or ``None`` when nothing has decided it yet (a weight that no operation has
+            read): the plan may then read it as it likes, and it will lie so.
+        chip: the chip; ``chip.tiles`` tiles are there to be used.
+        first: the tile at which small results should start, so that they do not all pile up on tile 0.
+    """
+
+    operation: str
+    attributes: tuple[tuple[str, Attribute], ...]
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    homes: tuple[Layout | None, ...]
+    chip: Chip
+    first: int = 0
+    options: PlanOptions = PlanOptions()
+
+    def attribute(self, name: str) -> Any:
+        """The value of one attribute."""
+        return dict(self.attributes)[name]
+
+
+Planner = Callable[[Question], Plan]
+PLANS: dict[str, Planner] = {}
+
+
+def plan_for(*names: str) -> Callable[[Planner], Planner]:
+    """Register the planner of these operations."""
+
+    def add(planner: Planner) -> Planner:
+        for name in names:
+            if name in PLANS:
+                raise ValueError(f"operation {name!r} has two plans")
+            PLANS[name] = planner
+        return planner
+
+    return add
+
+
+def make_plan(question: Question) -> Plan:
+    """The plan of one operation."""
+    if question.operation not in PLANS:
+        raise Bug(f"{question.operation} has no plan and was not expanded")
+    return PLANS[question.operation](question)
+
+
+def read(question: Question, operand: int, layout: Layout) -> Access:
+    """A read of an operand through ``layout``: resident when it already lies so, or when it may be laid so."""
+    home = question.homes[operand]
+    resident = layout.is_partition if home is None else home == layout
+    return Access(f"in{operand}", layout, resident)

@@ -1,0 +1,35 @@
+"""Cycles of the matrix products that a vertex does, by method: matrix unit, dot products, outer product."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from abele.machine.chip import Chip
+
+METHODS = ("amp", "amp_swapped", "hmac", "hmac_swapped", "outer")
+"""Vertices of a product; swapped ones take the left operand as weights: the transpose of the product is made."""
+
+
+def vertex_cycles(
+    chip: Chip, method: str, groups, m, n, k, dtype: str, partials: str, turned: tuple[bool, bool] = (False, False)
+):
+    """Tile cycles of ``groups`` products of M × K by K × N; ``turned``: which operands are transposed on the tile."""
+    m, n, k, groups = (np.maximum(v, 1) for v in (m, n, k, groups))
+    field, outs = (n, m) if method.endswith("_swapped") else (m, n)
+    if method == "outer":
+        cycles = chip.estimate("OuterProduct", field=field, out_chans=outs, groups=groups, dtype=dtype)
+    else:
+        name = "Amp1x1" if method.startswith("amp") else "Hmac"
+        cycles = chip.estimate(
+            name, field=field, in_chans=k, out_chans=outs, groups=groups, dtype=dtype, partials=partials
+        )
+    for turn, rows in zip(turned, (m, n), strict=True):
+        if turn:
+            cycles = cycles + chip.estimate("Transpose", rows=rows, cols=k, dtype=dtype, blocks=groups)
+    return cycles
+
+
+def product_cycles(chip: Chip, groups, m, n, k, dtype: str) -> np.ndarray:
+    """Tile cycles of ``groups`` products of M × K by K × N with float partials, by the cheapest method of the chip."""
+    methods = METHODS[:4] if chip.amp_units(dtype, "f32") else METHODS[2:4]
+    return np.minimum.reduce([vertex_cycles(chip, method, groups, m, n, k, dtype, "f32") for method in methods])

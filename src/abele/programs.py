@@ -1,0 +1,211 @@
+"""Programs by name: a model of the zoo, of a user's file, or a graph in text form, captured and ready to compile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from abele import user
+from abele.compile.passes.update import Optimiser
+from abele.compile.pipelines import CompileOptions
+from abele.errors import AbeleError, Bug, InvalidOption, UserProgramError, suggest
+from abele.ir.graph import Graph, Port
+from abele.ir.text import parse_graph
+from abele.machine.system import find_system
+from abele.ops.plans.planning import PlanOptions
+
+OPTIMISERS = {
+    "sgd": ("sgd", {"momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}, ()),
+    "adam": ("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}, ()),
+    "adamw": ("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}, (("decoupled", True),)),
+    "rmsprop": ("rmsprop", {"alpha": 0.99, "eps": 1e-8, "momentum": 0.9, "weight_decay": 0.0}, ()),
+    "lamb": ("lamb", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "max_weight_norm": 65500.0}, ()),
+}
+"""Optimisers of the command line: kind, fixed numbers, attributes. The learning rate stays a hyper value."""
+
+
+@dataclass
+class Loaded:
+    """A model ready to compile.
+
+    Attributes:
+        name: for people.
+        graph: its forward; with one output of kind ``loss`` when it is to be trained.
+        batch: samples of one micro-batch.
+        train: whether it is to be trained.
+        state: initial values of its state, empty when it was loaded without weights.
+        inputs: one micro-batch of each stream, in NumPy, likewise.
+        parameters: names of the weights.
+        capture_seconds: CPU seconds of the capture.
+    """
+
+    name: str
+    graph: Graph
+    batch: int
+    train: bool
+    state: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    parameters: tuple[str, ...] = ()
+    capture_seconds: float = 0.0
+
+
+def load(
+    model: str, *, batch: int = 1, train: bool = False, half: bool = False, small: bool = False, weights: bool = False
+) -> Loaded:
+    """Capture a model.
+
+    Args:
+        model: a name of the zoo; ``file.py:function``, a function of the batch size that returns a module and its
+            inputs (a tuple, or a dict of keyword arguments); or a file with a graph in text form.
+        weights: build real (random) weights, which running needs and profiling does not.
+    """
+    if Path(model).suffix in (".txt", ".graph"):
+        return _from_text(Path(model), train)
+    if model.endswith(".py"):
+        raise InvalidOption(
+            f"{model!r} names no function", remedy="Write file.py:function; it returns (module, inputs)."
+        )
+    try:
+        import torch
+
+        from abele.importers.torch import capture
+    except ImportError as error:
+        raise InvalidOption(
+            f"Loading {model!r} needs torch, which is not installed", remedy="pip install 'abele[torch]'"
+        ) from error
+    module, inputs = _from_file(model, batch) if ".py:" in model else _from_zoo(model, batch, train, small, weights)
+    if half:
+        module = module.half()
+        inputs = _halved(inputs)
+    args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    if isinstance(module, torch.nn.Module):
+        module.train(train)
+    start = time.process_time()
+    try:
+        captured = capture(module, args, kwargs, training=train)
+    except AbeleError:
+        raise
+    except Exception as error:
+        where = user.line_of(error)
+        if user.raised_by_us(error):
+            raise Bug(f"Capturing {model!r} failed with {type(error).__name__}: {error}", where=where) from error
+        raise UserProgramError(f"The model {model!r} raised {type(error).__name__}: {error}", where=where) from error
+    graph = captured.graph.replace(name=model.rsplit(":", 1)[-1].replace("-", "_"))
+    if train:
+        graph = one_loss(graph, captured)
+    names = [n for n, p in captured.parameters.items() if p.requires_grad or p.device.type == "meta"]
+    state, data = _values(model, captured, args, kwargs) if weights else ({}, {})
+    return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start)
+
+
+def _values(model: str, captured: Any, args: tuple, kwargs: dict) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Initial values of the state, and one micro-batch of the data."""
+    try:
+        data = dict(zip(captured.graph.inputs_of("data"), captured.arguments(args, kwargs), strict=True))
+        return captured.state(), data
+    except NotImplementedError as error:  # torch's, of a tensor on the device "meta"
+        raise InvalidOption(
+            f"{model!r} has tensors without values (on torch's device 'meta'), which cannot be run",
+            remedy="Build it on the device 'cpu', or leave out --run.",
+        ) from error
+
+
+def one_loss(graph: Graph, captured: Any) -> Graph:
+    """The graph with only its independent loss as a ``loss`` output."""
+    found = captured.independent_losses()
+    if len(found) != 1:
+        raise InvalidOption(
+            f"The model has {len(found)} independent losses; training needs exactly one",
+            remedy="Return the loss from the forward: one of torch's, or marked by poptorch.identity_loss.",
+        )
+    loss = captured.losses[found[0]]
+    kept = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "loss"]
+    kept.append((loss, Port("loss", "loss")))
+    return graph.replace(outputs=tuple(v for v, _ in kept), output_ports=tuple(p for _, p in kept))
+
+
+def compile_options(
+    loaded: Loaded,
+    *,
+    system: str,
+    replicas: int = 1,
+    accumulate: int = 1,
+    stages: int = 1,
+    optimizer: str = "sgd",
+    recompute: str = "checkpoints",
+    offload: bool = False,
+    memory_proportion: float | None = None,
+) -> CompileOptions:
+    """Options for a loaded model; unknown names raise ``InvalidOption``."""
+    spec = None
+    if loaded.train:
+        if optimizer not in OPTIMISERS:
+            raise InvalidOption(f"There is no optimizer {optimizer!r}", remedy=suggest(optimizer, OPTIMISERS))
+        kind, numbers, attributes = OPTIMISERS[optimizer]
+        spec = Optimiser(kind, (loaded.parameters,), (tuple(numbers.items()),), attributes)
+    return CompileOptions(
+        find_system(system),
+        replicas,
+        accumulate,
+        stages,
+        split=stages > 1,
+        optimiser=spec,
+        offload=offload,
+        recompute=recompute,
+        plan=PlanOptions() if memory_proportion is None else PlanOptions(memory_proportion),
+    )
+
+
+def _from_zoo(model: str, batch: int, train: bool, small: bool, weights: bool):
+    from abele.zoo import ZOO, find
+
+    entry = find(ZOO, model)
+    module = entry.build(small, training=train, device="cpu" if weights else "meta")
+    return module, entry.inputs(batch, small=small, training=train)
+
+
+def _from_file(model: str, batch: int):
+    path, _, name = model.rpartition(":")
+    module = user.load_file(path, "Write file.py:function.")
+    function = getattr(module, name, None)
+    if function is None:
+        names = [n for n in vars(module) if not n.startswith("_")]
+        raise InvalidOption(f"{path} has no {name!r}", remedy=suggest(name, names))
+    try:
+        made = function(batch)
+    except AbeleError:
+        raise
+    except Exception as error:
+        raise UserProgramError(f"{model} raised {type(error).__name__}: {error}", where=user.line_of(error)) from error
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise InvalidOption(
+            f"{model} returned {type(made).__name__}",
+            remedy="It must return (module, inputs), the inputs a tuple or a dict of keyword arguments.",
+        )
+    module, inputs = made
+    if not isinstance(inputs, tuple | list | Mapping):
+        inputs = (inputs,)
+    return module, inputs
+
+
+def _from_text(path: Path, train: bool) -> Loaded:
+    try:
+        graph = parse_graph(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidOption(f"The graph {str(path)!r} cannot be read: {error.strerror or error}") from error
+    data = graph.inputs_of("data")
+    batch = next((v.shape[0] for v in data.values() if v.shape), 1)
+    parameters = tuple(n for n, v in graph.inputs_of("state").items() if v.dtype.is_float)
+    return Loaded(path.stem, graph, batch, train, parameters=parameters)
+
+
+def _halved(inputs: Any) -> Any:
+    def half(value: Any) -> Any:
+        return value.half() if hasattr(value, "is_floating_point") and value.is_floating_point() else value
+
+    if isinstance(inputs, Mapping):
+        return {k: half(v) for k, v in inputs.items()}
+    return tuple(map(half, inputs))

@@ -1,0 +1,64 @@
+"""The user's own files: loading one that a command names, and finding the line in it where an error came up."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from abele.errors import AbeleError, InvalidOption, UserProgramError
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = (_OURS, sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def load_file(path: Path | str, remedy: str = "") -> ModuleType:
+    """Run a user's Python file and return it as a module.
+
+    Raises:
+        InvalidOption: there is no such file; ``remedy`` says what to write instead.
+        UserProgramError: it raised; the message names the line.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidOption(f"There is no file {str(path)!r}", remedy=remedy)
+    name = f"abele_user_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except AbeleError:
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise UserProgramError(f"{path} raised {type(error).__name__}: {error}", where=line_of(error)) from error
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def line_of(error: BaseException) -> str:
+    """``file:line`` of the innermost line of the user's where an error came up, or an empty string.
+
+    The user's is what is neither Abele's, nor the standard library's, nor an installed package's.
+    """
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    lines = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    own = [f"{f}:{n}" for f, n in lines if not f.startswith(_LIBRARIES) and not any(p in f for p in _PACKAGES)]
+    return own[-1] if own else ""
+
+
+def raised_by_us(error: BaseException) -> bool:
+    """Whether the innermost line of an error's traceback is in Abele."""
+    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS)

@@ -1,0 +1,183 @@
+"""The device's side of a wrapped model: attaching and detaching, and copies of weights, buffers and seeds to and fro.
+
+The device's weights are a copy of their own. What training changes reaches the user's module when something looks at
+it (see ``_host_weights``); what the user changes on the host reaches the device when the model is compiled or attached,
+by ``load_state_dict`` or by ``copyWeightsToDevice``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from abele.importers.torch.dtypes import to_numpy, to_torch
+
+from ._errors import Error, require
+from ._host_weights import Link, link_of
+from ._inspection import Inspection
+from ._logging import logger
+from ._program import check_same_types, translated
+from ._trainer import Trainer
+from .enums import ConnectionType
+
+_seeds = itertools.count()
+
+
+class Attachment(Inspection):
+    """The part of a model's wrapper that holds the device."""
+
+    _user_model: torch.nn.Module
+    _model: torch.nn.Module
+    _trainer: Trainer
+    _attached: bool
+    #: What ties the user's module to the wrapper that trains it; None in a wrapper that does not.
+    _link: Link | None
+    #: The device's tensors are newer than the host's.
+    _device_ahead: bool
+    #: Version of the host's tensors that the device has, of those that training makes.
+    _uploaded: int
+
+    # -- weights ------------------------------------------------------------------------------------------
+
+    def copyWeightsToHostIfNeeded(self) -> bool:
+        """Bring the host's parameters and buffers up to date when training has changed them; whether it had."""
+        if not self._device_ahead:
+            return False
+        self._device_ahead = False
+        logger.debug("Implicit copyWeightsToHost()")
+        self.copyWeightsToHost()
+        return True
+
+    def copyWeightsToHost(self) -> None:
+        """Give the user's model the parameters and buffers of the device.
+
+        Raises:
+            Error: when the model is not compiled.
+        """
+        program = self._require()
+        if not self._attached:
+            return
+        self._device_ahead = False
+        logger.debug("Writing weights from IPU to host")
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for name in program.updated:
+                target = program.host_tensors[name]
+                target.data.copy_(to_torch(program.engine.read(name), target.dtype))
+        link = link_of(self._user_model)
+        if link is not None:
+            link.version += 1
+            if link is self._link:
+                self._uploaded = link.version
+
+    def copyWeightsToDevice(self) -> None:
+        """Give the device the parameters and buffers of the user's model.
+
+        Raises:
+            Error: when the model is not compiled.
+        """
+        program = self._require()
+        if not self._attached:
+            return
+        logger.debug("Writing weights from host to IPU memory")
+        with translated(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            check_same_types(program)
+            for name, tensor in program.host_tensors.items():
+                if name in program.engine.states:
+                    program.engine.write(name, to_numpy(tensor))
+        self._device_ahead = False
+        link = link_of(self._user_model)
+        self._uploaded = 0 if link is None else link.version
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Give the device the buffers that ``options.updatableNamedBuffers`` names.
+
+        Raises:
+            Error: when the model is not compiled, or the option names none.
+        """
+        program, names = self._require(), self._options.updatable_named_buffers
+        if not names:
+            raise Error("There are no buffers to copy: name them with options.updatableNamedBuffers before wrapping.")
+        buffers = dict(self._model.named_buffers())
+        with translated(), torch._C.DisableTorchFunctionSubclass():
+            for name in names:
+                if name in program.engine.states:
+                    program.engine.write(name, to_numpy(buffers[name]))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+        """As the module's own, and the device gets the new values."""
+        self.copyWeightsToHostIfNeeded()
+        result = self._user_model.load_state_dict(state_dict, strict)
+        if self._program is not None and self._attached:
+            self.copyWeightsToDevice()
+        return result
+
+    # -- the device ---------------------------------------------------------------------------------------
+
+    def isAttachedToDevice(self) -> bool:
+        """Whether the program is on the (modelled) device."""
+        return self._attached
+
+    def attachToDevice(self) -> None:
+        """Put the compiled program on the device, with the host's weights.
+
+        Raises:
+            Error: when the model is not compiled, or for an offline target.
+        """
+        self._require()
+        require(not self._attached, "The model is already attached to its device.")
+        if self._options.connection_type is ConnectionType.Never:
+            raise Error("With ConnectionType.Never there is no device to attach to.")
+        with translated():
+            self._attach()
+
+    def detachFromDevice(self) -> None:
+        """Take the program off the device; weights and optimizer state come back to the host.
+
+        Raises:
+            Error: when the model is not compiled or not attached.
+        """
+        self._require()
+        if not self._attached:
+            raise Error("The device has already been detached.")
+        self._leave_device()
+
+    def _attach(self) -> None:
+        program = self._require()
+        self._attached = True
+        link = link_of(self._user_model)
+        if link is not None and link is not self._link:
+            link.refresh()
+        constants = program.capture.constants
+        for name, tensor in constants.items():
+            if name in program.engine.states:
+                program.engine.write(name, to_numpy(tensor))
+        if program.capture.random:
+            seed = self._seed()
+            program.engine.write("seed", np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
+        self.copyWeightsToDevice()
+        self._trainer.attach(program)
+
+    def _seed(self) -> int:
+        """The seed of the options; else one of its own for each program, from PyTorch's."""
+        chosen = self._options.random_seed
+        if chosen is not None:
+            return chosen & (2**64 - 1)
+        return (torch.initial_seed() + 0x9E3779B97F4A7C15 * next(_seeds)) & (2**64 - 1)
+
+    def _leave_device(self) -> None:
+        if self._attached:
+            self.copyWeightsToHostIfNeeded()
+            self._hand_over_optimizer_state()
+        if self._program is not None and self._program._engine is not None:
+            self._program._engine.close()
+            self._program._engine = None
+        self._attached = False
+
+    def _hand_over_optimizer_state(self) -> None:
+        """Give the optimizer the state that the device has."""
+        if self._program is not None and self._attached:
+            self._trainer.hand_over(self._program)

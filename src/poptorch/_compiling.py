@@ -1,0 +1,101 @@
+"""What the options ask of Abele's compiler: partial sums, memory, streaming memory, recomputation, cache, profile."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from abele.compile import session
+from abele.compile.cache import Cache
+from abele.compile.passes.update import Optimiser
+from abele.compile.pipelines import CompileOptions
+from abele.compile.session import CompiledProgram
+from abele.ir import Graph
+from abele.ops.plans.planning import PlanOptions
+
+from ._optimizer_spec import Plan
+from .enums import ReductionType
+from .options import Options
+
+#: Values of the lower layer's option ``autoRecomputation`` that ask for recomputation of layers.
+_RECOMPUTE_LAYERS = (1, 3, 4)
+_TYPES = {"half": "f16", "float": "f32"}
+
+
+def compile_options(
+    options: Options, *, replicas: int, turns: int, stages: int, training: bool, plan: Plan | None
+) -> CompileOptions:
+    """The compiler's options for the current session's machine.
+
+    Args:
+        options: of the wrapper.
+        replicas: copies of the model.
+        turns: micro-batches in one run of the program.
+        stages: pipeline stages.
+        training: whether weights are updated.
+        plan: how they are; None where there is nothing to train.
+    """
+    shares = options.available_memory_proportion.values()
+    return CompileOptions(
+        session.current().system,
+        replicas=replicas,
+        accumulation=turns,
+        stages=stages,
+        optimiser=(plan.optimiser if plan else Optimiser("sgd", ())) if training else None,
+        loss_scaling=plan.loss_scaling if plan else "",
+        mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
+        accumulator=plan.accumulator if plan else "",
+        offload=training and options.TensorLocations.location_optimizer.get("onChip") == 0,
+        recompute="layers" if options._Popart.options.get("autoRecomputation") in _RECOMPUTE_LAYERS else "checkpoints",
+        # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
+        plan=PlanOptions(memory_proportion=min(shares)) if shares else PlanOptions(),
+    )
+
+
+def cache_of(options: Options) -> Cache | None:
+    """The folder of executables that the options name; None for that of the session."""
+    lower = options._Popart.options
+    path = options.executable_cache_path or (lower.get("cachePath") if lower.get("enableEngineCaching") else None)
+    return Cache(path) if path else None
+
+
+def with_partials(graph: Graph, lower: Mapping[str, Any]) -> Graph:
+    """The graph with the types of partial sums that the options of the lower layer ask for.
+
+    Args:
+        graph: as captured.
+        lower: ``partialsTypeMatMuls`` is for matrix products, ``convolutionOptions["partialsType"]`` for convolutions.
+    """
+    products = _TYPES.get(lower.get("partialsTypeMatMuls", ""), "")
+    convolutions = _TYPES.get(lower.get("convolutionOptions", {}).get("partialsType", ""), "")
+
+    def changed(part: Graph) -> Graph:
+        operations = []
+        for op in part.operations:
+            wanted = convolutions if op.name.startswith("conv") else products
+            if wanted and "partials" in op.attributes:
+                op = dataclasses.replace(op, attributes={**op.attributes, "partials": wanted})
+            operations.append(op)
+        return part.replace(operations=tuple(operations))
+
+    if not products and not convolutions:
+        return graph
+    return changed(graph).replace(functions={name: changed(f) for name, f in graph.functions.items()})
+
+
+def write_profile(compiled: CompiledProgram, folder: str) -> None:
+    """Write what the program costs on the modelled machine to ``<folder>/<name>.json`` and ``.html``."""
+    from abele.cost import cost
+    from abele.report.html import html_report
+
+    name = re.sub(r"\W+", "_", compiled.name).strip("_")
+    document = cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples).to_json()
+    document["name"] = compiled.name
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / f"{name}.json").write_text(json.dumps(document))
+    (target / f"{name}.html").write_text(html_report([document]))

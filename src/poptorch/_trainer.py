@@ -1,0 +1,107 @@
+"""The optimizer in use: its record, its values on the device, and its state to and from there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _optimizer_spec, optim
+from ._logging import logger
+from ._program import Program
+from .optim._spec import AttributeTracker, OptimizerSpec, log_spec
+from .optim._spec import read as read_optimizer
+
+
+class Trainer:
+    """The optimizer of one wrapped model.
+
+    Args:
+        relaxed: do not warn about attributes that are not used.
+        refresh: called when the optimizer's state is read, to hand over what training changed.
+
+    Attributes:
+        optimizer, spec: the one in use, and its record when it was set last; None in inference.
+        ahead: the device's state is newer than what the optimizer knows.
+    """
+
+    def __init__(self, relaxed: bool, refresh: Callable[[], None]) -> None:
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.spec: OptimizerSpec | None = None
+        self.ahead = False
+        self._tracker = AttributeTracker(relaxed)
+        # Weak: the optimizer, which is the user's, must not keep the model.
+        self._refresh = weakref.WeakMethod(refresh)
+
+    def set(self, optimizer: torch.optim.Optimizer, program: Program | None, attached: bool) -> None:
+        """Use an optimizer, or what has changed in it.
+
+        Raises:
+            Error: when it differs from the program's in something that is built in.
+        """
+        spec = read_optimizer(optimizer, self._tracker)
+        if program is not None and program.plan is not None:
+            program.plan.check(spec)
+            if self.optimizer is not optimizer and attached:
+                self.hand_over(program)
+        previous, self.optimizer, self.spec = self.optimizer, optimizer, spec
+        if previous is not optimizer:
+            if isinstance(previous, optim.Optimizer):
+                previous.connect(None)
+            if isinstance(optimizer, optim.Optimizer):
+                optimizer.connect(self._handing_over())
+
+    def _handing_over(self) -> Callable[[], None]:
+        weak = self._refresh
+
+        def refresh() -> None:
+            found = weak()
+            if found is not None:
+                found()
+
+        return refresh
+
+    def attach(self, program: Program) -> None:
+        """Give a program that is new on the device the optimizer's values, and its state where there is one."""
+        self.write_hypers(program)
+        optimizer = self.optimizer
+        if isinstance(optimizer, optim.Optimizer) and optimizer.has_state():
+            state = optimizer.take_new_state() or optimizer.get_state_dict()
+            self._load(program, {"ipu_state": state["ipu_state"]})
+        self.ahead = program.training
+
+    def write_hypers(self, program: Program) -> None:
+        """Give the device the numbers that may change."""
+        if program.plan is None or self.spec is None:
+            return
+        log_spec(self.spec, "Updating")
+        for name, value in program.plan.hypers(self.spec).items():
+            if name in program.engine.states:
+                program.engine.write(name, value)
+
+    def write_new_state(self, program: Program) -> None:
+        """Give the device a state that was loaded into the optimizer since the last call."""
+        if isinstance(self.optimizer, optim.Optimizer):
+            loaded = self.optimizer.take_new_state()
+            if loaded is not None:
+                self._load(program, loaded)
+
+    def hand_over(self, program: Program) -> None:
+        """Give the optimizer the state that the device has."""
+        optimizer = self.optimizer
+        if program.plan is None or not isinstance(optimizer, optim.Optimizer):
+            return
+        if self.ahead or not optimizer.has_state():
+            logger.debug("Writing optimiser state tensors from IPU to host.")
+            engine = program.engine
+            optimizer.set_state_dict(_optimizer_spec.state_dict(program.plan, engine.read, engine.states))
+            self.ahead = False
+        else:
+            logger.debug("Using cached optimiser state dict")
+
+    def _load(self, program: Program, state: dict[str, Any]) -> None:
+        if program.plan is not None:
+            logger.debug("Writing optimiser state tensors from host to IPU memory")
+            _optimizer_spec.load_state_dict(program.plan, state, program.engine.write, program.engine.states)
