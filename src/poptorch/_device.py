@@ -1,4 +1,4 @@
-"""The machine as the vendor's API sees it: is there one, which version, is it waited for.
+"""The machine as the vendor's API sees it: is there one, and which version.
 
 Abele runs every program on a modelled machine. Programs ask for hardware to choose between paths, so the
 answer can be set: the environment variable ``ABELE_IPU_HARDWARE`` holds the number of IPUs that the computer
@@ -9,12 +9,8 @@ vendor's hardware.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ._errors import Error, require
-
-if TYPE_CHECKING:
-    from .options import Options
 
 HARDWARE_VARIABLE = "ABELE_IPU_HARDWARE"
 _VERSIONS = {"mk1": 1, "mk2": 2, "bow": 21}
@@ -45,21 +41,3 @@ def ipuHardwareVersion() -> int:
     if count == 0:
         raise Error(f"There are no IPUs. Set {HARDWARE_VARIABLE}, for example to 4, to claim some.")
     return version
-
-
-def _flag(name: str) -> bool | None:
-    value = os.environ.get(name)
-    return None if value is None else value.strip().lower() in ("1", "true", "yes", "on")
-
-
-def ipu_model_chosen(options: Options) -> bool:
-    """Whether the program asks for the IPU model: by its options, else by ``POPTORCH_IPU_MODEL``."""
-    chosen = options.use_model
-    if chosen is None:
-        chosen = _flag("POPTORCH_IPU_MODEL") or _flag("POPTORCH_SMALL_IPU_MODEL")
-    return bool(chosen)
-
-
-def waits_for_ipu() -> bool:
-    """Whether attaching waits for a free device (``POPTORCH_WAIT_FOR_IPU``); the modelled one is always free."""
-    return bool(_flag("POPTORCH_WAIT_FOR_IPU"))

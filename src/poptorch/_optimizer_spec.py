@@ -32,6 +32,8 @@ _PARAMETER_NAMES = {
     "alpha": "alpha",
     "max_weight_norm": "maxWeightNorm",
 }
+#: Plain gradient descent has two numbers of its own in their place.
+_RATE, _DECAY = "scaledLearningRate0", "weightDecayScaleFactor0"
 _STATE_NAMES = {
     "velocity": "Accl",
     "first_moment": "Accl1",
@@ -164,10 +166,57 @@ def state_dict(plan: Plan, read: Any, states: Mapping[str, Any]) -> dict[str, di
     for ours, theirs in _parameter_names(plan, states).items():
         for name in theirs:
             param[name] = torch.from_numpy(np.array(read(ours)))
+    if _plain_descent(plan):
+        param |= _descent_parameters(plan, read, states)
     return {"ipu_state": state, "ipu_param": param}
 
 
-def load_state_dict(plan: Plan, given: Mapping[str, Any], write: Any, states: Mapping[str, Any]) -> None:
+def _plain_descent(plan: Plan) -> bool:
+    return plan.optimiser.kind == "sgd" and not dict(plan.optimiser.attributes)["use_momentum"]
+
+
+def _number(plan: Plan, group: int, name: str, read: Any, states: Mapping[str, Any]) -> float:
+    """A hyper value as the program has it: one of its inputs, or built in."""
+    stored = f"{name}.{group}"
+    return float(read(stored)) if stored in states else dict(plan.optimiser.constants[group])[name]
+
+
+def _scale(plan: Plan, read: Any, states: Mapping[str, Any]) -> float:
+    return float(read(plan.loss_scaling)) if plan.loss_scaling in states else plan.spec.loss_scaling.value
+
+
+def _descent_parameters(plan: Plan, read: Any, states: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The two numbers that plain gradient descent has for each weight: ``lr (1 - d) / s`` and ``1 - lr (1 - d) decay``.
+
+    ``d`` is the dampening and ``s`` the loss scaling.
+    """
+    found = {}
+    for index, group in enumerate(plan.optimiser.groups):
+        rate = _number(plan, index, "learning_rate", read, states)
+        rate *= 1 - _number(plan, index, "dampening", read, states)
+        decay = _number(plan, index, "weight_decay", read, states)
+        for weight in group:
+            found[f"{_RATE}___specific___{weight}"] = torch.tensor(rate / _scale(plan, read, states))
+            found[f"{_DECAY}___specific___{weight}"] = torch.tensor(1 - rate * decay)
+    return found
+
+
+def _load_descent(plan: Plan, param: Mapping[str, Any], read: Any, write: Any, states: Mapping[str, Any]) -> None:
+    """Write the hyper values behind the numbers of :func:`_descent_parameters`."""
+    for index, group in enumerate(plan.optimiser.groups):
+        rates = [float(param[n]) for n in (f"{_RATE}___specific___{w}" for w in group) if n in param]
+        decays = [float(param[n]) for n in (f"{_DECAY}___specific___{w}" for w in group) if n in param]
+        if len(set(rates)) > 1 or len(set(decays)) > 1:
+            log_once(logging.WARNING, f"The loaded {_RATE} differs within its group; the group takes the first.")
+        rest = 1 - _number(plan, index, "dampening", read, states)
+        if rates and rest and f"learning_rate.{index}" in states:
+            write(f"learning_rate.{index}", np.array(rates[0] * _scale(plan, read, states) / rest, np.float32))
+        rate = _number(plan, index, "learning_rate", read, states) * rest
+        if decays and rate and f"weight_decay.{index}" in states:
+            write(f"weight_decay.{index}", np.array((1 - decays[0]) / rate, np.float32))
+
+
+def load_state_dict(plan: Plan, given: Mapping[str, Any], read: Any, write: Any, states: Mapping[str, Any]) -> None:
     """Write what :func:`state_dict` gave; names that are missing keep the program's values."""
     state, param = given.get("ipu_state") or {}, given.get("ipu_param") or {}
     for ours, theirs in _state_names(plan, states).items():
@@ -180,6 +229,8 @@ def load_state_dict(plan: Plan, given: Mapping[str, Any], write: Any, states: Ma
         first = next((param[name] for name in theirs if name in param), None)
         if first is not None:
             write(ours, first.detach().numpy())
+    if _plain_descent(plan):
+        _load_descent(plan, param, read, write, states)
 
 
 def _state_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, str]:
@@ -198,7 +249,7 @@ def _state_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, str]:
 def _parameter_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for index, group in enumerate(plan.optimiser.groups):
-        for ours, theirs in _PARAMETER_NAMES.items():
+        for ours, theirs in _PARAMETER_NAMES.items() if not _plain_descent(plan) else ():
             if f"{ours}.{index}" in states:
                 found[f"{ours}.{index}"] = [f"{theirs}___specific___{weight}" for weight in group]
     if plan.loss_scaling and plan.loss_scaling in states:

@@ -58,7 +58,9 @@ POPART_WITH_EFFECT = frozenset(
     }
 )
 #: Options of the lower layer that would change numbers: that they do not is worth a warning.
-_NUMERIC = frozenset({"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding"})
+_NUMERIC = frozenset(
+    {"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding", "groupNormStridedChannelGrouping"}
+)
 
 
 def note(what: str, reason: str, level: int = logging.WARNING) -> None:

@@ -104,4 +104,5 @@ class Trainer:
     def _load(self, program: Program, state: dict[str, Any]) -> None:
         if program.plan is not None:
             logger.debug("Writing optimiser state tensors from host to IPU memory")
-            _optimizer_spec.load_state_dict(program.plan, state, program.engine.write, program.engine.states)
+            engine = program.engine
+            _optimizer_spec.load_state_dict(program.plan, state, engine.read, engine.write, engine.states)

@@ -362,8 +362,9 @@ class _NoBackward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         raise Error(
-            "What a compiled model returns has no gradients, so backward() has nothing to do. A trainingModel "
-            "computes them and updates the weights in every call; wrap the model with poptorch.trainingModel for that."
+            "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, "
+            "the backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, "
+            "you should use a trainingModel instead."
         )
 
     def __reduce__(self) -> Any:

@@ -315,6 +315,8 @@ class Options(OptionsDict):
 
     def useIpuModel(self, use_model: bool) -> Options:
         """Run on the modelled machine (True). Abele has no other, so False changes nothing."""
+        if use_model is False:
+            note("useIpuModel(False)", "there is no other machine than the modelled one")
         self.set(use_model=_boolean("useIpuModel", use_model))
         return self
 

@@ -261,7 +261,7 @@ def test_kept_results_decide_what_is_computed_again() -> None:
     pytest.importorskip("torch")
     from abele.cost.validate.models import _captured, checkpointed
 
-    small = case("training", "resnet18", "samples/s", "throughput", options={"image": 32})
+    small = case("training", "resnet18", "samples/s", "throughput", options={"image": 64}, micro_batch=2)
     graph, _ = _captured(small, True)
     kept = checkpointed(graph, ["stages.0.1", "stages.2.0"])
     modules = [op.origin.module for op in kept.operations if op.name == "checkpoint"]
@@ -273,7 +273,15 @@ def test_kept_results_decide_what_is_computed_again() -> None:
     both = {"checkpoints": "stages.0.1/stages.1.1/stages.2.1"}
     again, none = (
         run_case(
-            case("training", "resnet18", "samples/s", "throughput", recompute=how, options=small.options | more),
+            case(
+                "training",
+                "resnet18",
+                "samples/s",
+                "throughput",
+                micro_batch=2,
+                recompute=how,
+                options=small.options | more,
+            ),
             CONTEXT,
         )
         for how, more in (("checkpoints", both), ("none", {}))

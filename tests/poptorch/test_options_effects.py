@@ -1,7 +1,8 @@
 """Every option does something, or says once that it does not.
 
-A setter is *watched* in one of four ways: the program that is compiled differs, the run or its result differs, a call
-is refused, or a notice is logged. The table below has all setters; a new one without a row fails the first test.
+``SETTERS`` has a row for every setter of :class:`poptorch.Options` and its groups, which the first test checks against
+the classes. A row says how the effect shows: in what is compiled, in what a call returns or refuses, in a file, in what
+another part of the package answers, or in one notice.
 """
 
 from __future__ import annotations
@@ -13,47 +14,410 @@ import pytest
 import torch
 
 import poptorch
-from poptorch import _logging, _options_base
+from abele.schedule import print_schedule
+from poptorch import _logging
 from poptorch.enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType, SyncPattern
 
 
 class Net(torch.nn.Module):
-    """A convolution and a product in half precision, dropout, and a mean squared error."""
+    """A convolution and a product in half precision, and a mean squared error."""
 
     def __init__(self):
         super().__init__()
-        self.conv, self.fc = torch.nn.Conv2d(16, 16, 3).half(), torch.nn.Linear(16, 16).half()
-        self.register_buffer("scale", torch.ones(1, dtype=torch.half))
+        self.conv, self.fc = torch.nn.Conv1d(16, 16, 1), torch.nn.Linear(16, 16)
+        self.register_buffer("seen", torch.zeros(1, dtype=torch.half))
+        self.half()
 
     def forward(self, x):
-        y = self.fc(self.conv(x).flatten(1)) * self.scale
+        self.seen.add_(1)
+        y = self.fc(self.conv(x).flatten(1))
         return torch.nn.functional.mse_loss(y, torch.zeros_like(y))
 
 
-def off_chip():
-    return poptorch.TensorLocationSettings().useOnChipStorage(False)
+class Noise(torch.nn.Module):
+    """Random numbers."""
+
+    def forward(self, x):
+        return torch.rand_like(x)
 
 
-def compiled(change, training=True):
-    """What is compiled and what comes back: options of the compiler, graph, replies of a call."""
+def program_of(change, run=True):
+    """The schedule that ``Net`` is compiled to, and what a call of it with four samples returns; or the refusal."""
     torch.manual_seed(3)
-    options = poptorch.Options()
+    options = poptorch.Options().broadcastBuffers(False)
     change(options)
     net = Net()
-    if training:
-        model = poptorch.trainingModel(net, options, poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
-    else:
-        model = poptorch.inferenceModel(net, options)
-    x = torch.ones(4, 16, 3, 3).half()
+    model = poptorch.trainingModel(net, options, poptorch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    x = torch.linspace(-1, 1, 64).reshape(4, 16, 1).half()
     try:
         model.compile(x)
-        program = model._program.compiled
-        asked = program.options.describe(), program.executable.schedule.text() if hasattr(
-            program.executable.schedule, "text"
-        ) else str(program.graph)
-        return asked, str(model(x))
+        schedule = print_schedule(model._program.compiled.executable.schedule)
+        return schedule, model(x).tolist() if run else None
     except (poptorch.Error, AssertionError) as error:
         return "refused", str(error)
     finally:
         model.destroy()
-        poptorch.setLogLevel("WARN")
+
+
+@pytest.fixture(scope="module")
+def usual():
+    """What the defaults compile to and return."""
+    return program_of(lambda o: None)
+
+
+def compiles(change):
+    """The option changes the program."""
+
+    def check(usual, **_):
+        schedule, _result = program_of(change, run=False)
+        assert schedule not in (usual[0], "refused")
+
+    return check
+
+
+def returns(change):
+    """The option changes what a call returns."""
+
+    def check(usual, **_):
+        schedule, result = program_of(change)
+        assert schedule != "refused" and result != usual[1]
+
+    return check
+
+
+def refuses(change, text):
+    """The option makes a call an error."""
+
+    def check(**_):
+        found, message = program_of(change)
+        assert found == "refused" and text in message
+
+    return check
+
+
+def notes(change, name):
+    """The option has no effect, which is said once however often it is set."""
+
+    def check(caplog, monkeypatch, **_):
+        monkeypatch.setattr(_logging, "_seen", set())
+        with caplog.at_level(logging.INFO, logger=_logging.logger.name):
+            for _ in range(2):
+                change(poptorch.Options())
+        found = [r.getMessage() for r in caplog.records if "has no effect" in r.getMessage()]
+        assert len(found) == 1 and name in found[0], found
+
+    return check
+
+
+def warns(change, text):
+    """A setter that is deprecated says so."""
+
+    def check(caplog, **_):
+        change(poptorch.Options())
+        assert text in caplog.text
+
+    return check
+
+
+def answers(check_answer):
+    """The option changes what another part of the package does; ``check_answer(options)`` asserts it."""
+
+    def check(tmp_path, monkeypatch, caplog, **_):
+        given = {"tmp_path": tmp_path, "monkeypatch": monkeypatch, "caplog": caplog}
+        check_answer(**{name: given[name] for name in inspect.signature(check_answer).parameters})
+
+    return check
+
+
+def _inference(options, module=None):
+    return poptorch.inferenceModel(module or torch.nn.Identity(), options)
+
+
+def _output_modes():
+    options = poptorch.Options().deviceIterations(4).outputMode(OutputMode.EveryN, 2)
+    assert _inference(options)(torch.arange(4.0)).tolist() == [1.0, 3.0]
+
+
+def _groups():
+    options = poptorch.Options().replicationFactor(2).inputReplicaGrouping(2, CommGroupType.Consecutive)
+    assert _inference(options)(torch.ones(1, 2)).shape == (2, 2)
+
+
+def _anchors():
+    model = _inference(poptorch.Options().anchorTensor("w", "weight"), torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2))
+    assert torch.equal(model.getAnchoredTensor("w"), model.weight)
+
+
+def _seeds():
+    draws = [_inference(poptorch.Options().randomSeed(seed), Noise())(torch.ones(4)) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+
+
+def _buffers():
+    with pytest.raises(poptorch.Error, match="no buffer 'missing'"):
+        _inference(poptorch.Options().updatableNamedBuffers(["missing"]))(torch.ones(1))
+
+
+def _rounding(monkeypatch):
+    class Three(torch.nn.Module):
+        def forward(self, x):
+            for ipu in range(3):
+                with poptorch.Block(str(ipu), ipu_id=ipu):
+                    x = x + 1
+            return x
+
+    monkeypatch.setenv("ABELE_IPU_HARDWARE", "4@bow")
+    with pytest.raises(poptorch.Error, match="minimum of 4"):
+        _inference(poptorch.Options().deviceIterations(3), Three())(torch.ones(3))
+    options = poptorch.Options().deviceIterations(3).autoRoundNumIPUs(True)
+    assert _inference(options, Three())(torch.ones(3)).tolist() == [4.0] * 3
+
+
+def _strategy():
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            for ipu in range(2):
+                with poptorch.Block(str(ipu), ipu_id=ipu):
+                    x = x + 1
+            return x
+
+    with pytest.raises(poptorch.Error, match="must be greater"):
+        _inference(poptorch.Options(), Two())(torch.ones(1))
+    assert _inference(poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution()), Two())(torch.ones(1)) == 3
+
+
+def _executables(tmp_path):
+    _inference(poptorch.Options().enableExecutableCaching(str(tmp_path)))(torch.ones(1))
+    assert any(tmp_path.iterdir())
+
+
+def _executables_below(tmp_path):
+    options = poptorch.Options()
+    options._Popart.set("enableEngineCaching", True).set("cachePath", str(tmp_path))
+    _inference(options)(torch.ones(1))
+    assert any(tmp_path.iterdir())
+
+
+def _profiles(tmp_path):
+    options = poptorch.Options().enableProfiling(str(tmp_path / "new")).modelName("mine")
+    _inference(options)(torch.ones(1))
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"mine_inference.json", "mine_inference.html"}
+
+
+def _synthetic():
+    assert _inference(poptorch.Options().enableSyntheticData(True))(torch.full((1,), 99.0)) != 99
+
+
+def _synthetic_below():
+    options = poptorch.Options()
+    options._Popart.set("syntheticDataMode", 2)
+    assert _inference(options)(torch.full((1,), 99.0)) != 99
+
+
+def _cycles():
+    model = _inference(poptorch.Options().logCycleCount(True))
+    model(torch.ones(1))
+    assert model.cycleCount() > 0
+
+
+def _relaxed(caplog):
+    for relax in (True, False):
+        layer = torch.nn.Linear(1, 1)
+        optimizer = poptorch.optim.SGD(layer.parameters(), lr=0.1)
+        model = poptorch.trainingModel(layer, poptorch.Options().relaxOptimizerAttributesChecks(relax), optimizer)
+        optimizer.param_groups[0]["added"] = 1
+        model.setOptimizer(optimizer)
+        assert ("unexpected group" in caplog.text) is not relax
+        model.destroy()
+
+
+def _processes():
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    options = poptorch.Options()
+    options.Distributed.configureProcessId(1, 2)
+    assert [float(batch[0]) for batch in poptorch.DataLoader(options, data)] == [2.0, 3.0]
+    options = options.clone()
+    options.Distributed.disable()
+    assert len(poptorch.DataLoader(options, data)) == 4
+
+
+def _processes_by_environment(monkeypatch):
+    monkeypatch.setenv("MANY", "2")
+    monkeypatch.setenv("MINE", "1")
+    options = poptorch.Options()
+    options.Distributed.setEnvVarNames("MANY", "MINE")
+    assert len(poptorch.DataLoader(options, torch.utils.data.TensorDataset(torch.arange(4.0)))) == 2
+
+
+def _other_location():
+    return poptorch.TensorLocationSettings().useReplicatedTensorSharding(True)
+
+
+def _off_chip():
+    return poptorch.TensorLocationSettings().useOnChipStorage(False)
+
+
+def _read_elsewhere(**_):
+    """Covered by tests of its own: a way to read, copy or fill the options, not an option."""
+
+
+_GROUPS = ("", "Training", "Precision", "TensorLocations", "Distributed", "Jit", "_Popart")
+SETTERS = {
+    "deviceIterations": returns(lambda o: o.deviceIterations(2)),
+    "replicationFactor": compiles(lambda o: o.replicationFactor(2)),
+    "inputReplicaGrouping": answers(_groups),
+    "outputMode": answers(_output_modes),
+    "defaultOutputMode": _read_elsewhere,
+    "anchorTensor": answers(_anchors),
+    "randomSeed": answers(_seeds),
+    "broadcastBuffers": refuses(lambda o: o.replicationFactor(2).broadcastBuffers(True), "broadcasting buffers"),
+    "updatableNamedBuffers": answers(_buffers),
+    "setExecutionStrategy": answers(_strategy),
+    "autoRoundNumIPUs": answers(_rounding),
+    "useIpuModel": notes(lambda o: o.useIpuModel(False), "useIpuModel(False)"),
+    "useIpuId": notes(lambda o: o.useIpuId(1), "ipu_id"),
+    "useOfflineIpuTarget": notes(lambda o: o.useOfflineIpuTarget(21), "ipu_version"),
+    "connectionType": refuses(lambda o: o.connectionType(ConnectionType.Never), "offline device"),
+    "syncPattern": notes(lambda o: o.syncPattern(SyncPattern.SinglePipeline), "sync_pattern"),
+    "setAvailableMemoryProportion": answers(lambda: _plans_by_the_least_share()),
+    "enableExecutableCaching": answers(_executables),
+    "enableProfiling": answers(_profiles),
+    "enableSyntheticData": answers(_synthetic),
+    "enableStableNorm": notes(lambda o: o.enableStableNorm(True), "stable_norm"),
+    "logCycleCount": answers(_cycles),
+    "logDir": notes(lambda o: o.logDir("there"), "log_dir"),
+    "modelName": answers(_profiles),
+    "maxRepeatLogs": notes(lambda o: o.maxRepeatLogs(3), "max_repeat_logs"),
+    "showCompilationProgressBar": notes(lambda o: o.showCompilationProgressBar(False), "show_compilation_progress_bar"),
+    "sourceLocationExcludes": notes(lambda o: o.sourceLocationExcludes(["a"]), "source_location_excludes"),
+    "appendToLocationExcludes": notes(lambda o: o.appendToLocationExcludes("a"), "source_location_excludes"),
+    "disableModuleNamescope": notes(lambda o: o.disableModuleNamescope(), "module_namescope_enabled"),
+    "relaxOptimizerAttributesChecks": answers(_relaxed),
+    "loadFromFile": _read_elsewhere,
+    "from_json": _read_elsewhere,
+    "clone": _read_elsewhere,
+    "toDict": _read_elsewhere,
+    "Training.gradientAccumulation": compiles(lambda o: o.Training.gradientAccumulation(2)),
+    "Training.accumulationAndReplicationReductionType": compiles(
+        lambda o: o.replicationFactor(2).Training.accumulationAndReplicationReductionType(ReductionType.Sum)
+    ),
+    "Training.setMeanAccumulationAndReplicationReductionStrategy": notes(
+        lambda o: o.Training.setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy.Running),
+        "meanAccumulationAndReplicationReductionStrategy",
+    ),
+    "Training.setAutomaticLossScaling": notes(
+        lambda o: o.Training.setAutomaticLossScaling(True), "Training.auto_loss_scaling"
+    ),
+    "Training.setConvolutionDithering": notes(
+        lambda o: o.Training.setConvolutionDithering(True), "Training.convolution_dithering"
+    ),
+    "Precision.halfFloatCasting": warns(
+        lambda o: o.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior.FloatDowncastToHalf), "deprecated"
+    ),
+    "Precision.runningStatisticsAlwaysFloat": warns(
+        lambda o: o.Precision.runningStatisticsAlwaysFloat(True), "deprecated"
+    ),
+    "Precision.enableFloatingPointExceptions": notes(
+        lambda o: o.Precision.enableFloatingPointExceptions(True), "floating_point_exceptions"
+    ),
+    "Precision.enableStochasticRounding": notes(
+        lambda o: o.Precision.enableStochasticRounding(True), "Precision.stochastic_rounding"
+    ),
+    "Precision.setPartialsType": compiles(lambda o: o.Precision.setPartialsType(torch.half)),
+    "TensorLocations.numIOTiles": notes(lambda o: o.TensorLocations.numIOTiles(32), "num_io_tiles"),
+    "TensorLocations.setActivationLocation": notes(
+        lambda o: o.TensorLocations.setActivationLocation(_off_chip()), "location_activation"
+    ),
+    "TensorLocations.setWeightLocation": notes(
+        lambda o: o.TensorLocations.setWeightLocation(_off_chip()), "location_weight"
+    ),
+    "TensorLocations.setAccumulatorLocation": notes(
+        lambda o: o.TensorLocations.setAccumulatorLocation(_off_chip()), "location_accumulator"
+    ),
+    "TensorLocations.setOptimizerLocation": compiles(lambda o: o.TensorLocations.setOptimizerLocation(_off_chip())),
+    "Distributed.disable": answers(_processes),
+    "Distributed.setEnvVarNames": answers(_processes_by_environment),
+    "Distributed.configureProcessId": answers(_processes),
+    "Jit.traceModel": warns(lambda o: o.Jit.traceModel(False), "does nothing"),
+    "_Popart.checkIsFrozen": _read_elsewhere,
+    "_Popart.set": notes(lambda o: o._Popart.set("enableOutlining", True), "enableOutlining"),
+    "_Popart.setEngineOptions": notes(
+        lambda o: o._Popart.setEngineOptions({"debug.trace": "true"}), "_Popart.engineOptions"
+    ),
+    "_Popart.setPatterns": notes(lambda o: o._Popart.set("patterns", {"PadSum": True}), "_Popart.patterns"),
+}
+#: Options of the lower layer with an effect, and settings that are only partly without.
+BELOW = {
+    "autoRecomputation": answers(lambda: _recomputes()),
+    "cachePath": answers(_executables_below),
+    "convolutionOptions": compiles(lambda o: o._Popart.set("convolutionOptions", {"partialsType": "half"})),
+    "enableEngineCaching": answers(_executables_below),
+    "instrumentWithHardwareCycleCounter": answers(lambda: _cycles_below()),
+    "partialsTypeMatMuls": compiles(lambda o: o._Popart.set("partialsTypeMatMuls", "half")),
+    "syntheticDataMode": answers(_synthetic_below),
+}
+PARTLY = {
+    "other convolution options": notes(lambda o: o._Popart.set("convolutionOptions", {"a": "b"}), "[a]"),
+    "rounding below": notes(lambda o: o._Popart.set("enableStochasticRounding", True), "enableStochasticRounding"),
+    "optimizer sharding": notes(
+        lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useReplicatedTensorSharding"
+    ),
+    "anchor mode": notes(lambda o: o.anchorTensor("a", "b", OutputMode.All), "output mode of anchorTensor"),
+}
+
+
+def _plans_by_the_least_share():
+    options = poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.5, "IPU1": 0.25})
+    model = _inference(options)
+    model.compile(torch.ones(1))
+    assert model._program.compiled.options.plan.memory_proportion == 0.25
+
+
+def _recomputes():
+    options = poptorch.Options()
+    options._Popart.set("autoRecomputation", 3)
+    model = _inference(options)
+    model.compile(torch.ones(1))
+    assert model._program.compiled.options.recompute == "layers"
+
+
+def _cycles_below():
+    options = poptorch.Options()
+    options._Popart.set("instrumentWithHardwareCycleCounter", True)
+    model = _inference(options)
+    model(torch.ones(1))
+    assert model.cycleCount() > 0
+
+
+def test_every_setter_has_a_row():
+    options, found = poptorch.Options(), set()
+    for group in _GROUPS:
+        kind = type(getattr(options, group) if group else options)
+        methods = [n for n, f in vars(kind).items() if inspect.isfunction(f) and not n.startswith("_")]
+        found |= {f"{group}.{name}" if group else name for name in methods}
+    assert found == set(SETTERS)
+    assert set(BELOW) == poptorch._options_effects.POPART_WITH_EFFECT
+
+
+@pytest.mark.parametrize("check", [pytest.param(c, id=n) for n, c in {**SETTERS, **BELOW, **PARTLY}.items()])
+def test_an_option_has_an_effect_or_says_once_that_it_has_none(check, usual, caplog, monkeypatch, tmp_path):
+    check(usual=usual, caplog=caplog, monkeypatch=monkeypatch, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("mark", ["set_available_memory", "set_overlap_for_input", "MultiConv", "Attribute"])
+def test_a_mark_without_effect_says_so_once(mark, caplog, monkeypatch):
+    monkeypatch.setattr(_logging, "_seen", set())
+
+    class Marked(torch.nn.Module):
+        def forward(self, x, w):
+            if mark == "set_available_memory":
+                return poptorch.set_available_memory(x @ x, 0.2)
+            if mark == "set_overlap_for_input":
+                return poptorch.set_overlap_for_input(x, poptorch.OverlapMode.OverlapAccumulationLoop) + 1
+            with poptorch.MultiConv().cycleBackOff(0.1) if mark == "MultiConv" else poptorch.Attribute(a=1):
+                return torch.nn.functional.conv1d(x[None], w)
+
+    for _ in range(2):
+        _inference(poptorch.Options(), Marked())(torch.ones(2, 2), torch.ones(2, 2, 1))
+    assert sum("has no effect" in r.getMessage() for r in caplog.records) == 1

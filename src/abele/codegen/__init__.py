@@ -21,7 +21,8 @@ Strides count elements, not bytes; stride 0 broadcasts.
 **Expressions.** ``Expr(fn, args, dtype, **attrs)`` is a node of a scalar program. With ``n`` operands, numbers
 ``0 .. n-1`` in ``args`` are the operands and ``n + j`` is the ``j``-th node of the list. A constant is
 ``Expr("const", (), "f32", value=0.5)``; ``Expr("index", (), "i32")`` is the element's row-major position, with
-``dim=1`` its coordinate in one dimension. The names are those of ``FUNCTIONS``. ``y = relu(x + bias)`` for x ``[128, 3072]``::
+``dim=1`` its coordinate in one dimension. The names are those of ``FUNCTIONS``.
+``y = relu(x + bias)`` for x ``[128, 3072]``::
 
     kernel = map_kernel(
         (128, 3072),

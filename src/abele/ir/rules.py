@@ -115,9 +115,7 @@ def calls(graph: Graph, top: Graph) -> Iterator[str]:
             yield f"{op.name} of {name}: operands do not fit its inputs"
         if [v.type for v in op.results] != [v.type for v in callee.outputs]:
             yield f"{op.name} of {name}: results do not fit its outputs"
-        if op.name == "repeat" and [v.type for v in op.results] != [
-            v.type for v in op.operands[: len(op.results)]
-        ]:
+        if op.name == "repeat" and [v.type for v in op.results] != [v.type for v in op.operands[: len(op.results)]]:
             yield f"repeat of {name}: what it carries changes its type"
 
 
