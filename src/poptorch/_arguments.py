@@ -126,7 +126,8 @@ class Batching:
         """
         array = to_numpy(tensor, name)
         if array.ndim:
-            array = array.reshape(runs, -1, self.groups, array.shape[0] // self.count, *array.shape[1:])
+            turns = self.count // (runs * self.groups)
+            array = array.reshape(runs, turns, self.groups, array.shape[0] // self.count, *array.shape[1:])
         else:
             array = array.reshape(1, 1, 1)
         return array if self.group_size == 1 else np.take(array, self._sources(), axis=2)

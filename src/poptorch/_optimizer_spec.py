@@ -32,6 +32,8 @@ _PARAMETER_NAMES = {
     "alpha": "alpha",
     "max_weight_norm": "maxWeightNorm",
 }
+#: Attributes without which an optimizer keeps a tensor unused.
+_USED_BY = {"velocity": "use_momentum", "momentum_buffer": "use_momentum", "gradient_average": "centered"}
 #: Plain gradient descent has two numbers of its own in their place.
 _RATE, _DECAY = "scaledLearningRate0", "weightDecayScaleFactor0"
 _STATE_NAMES = {
@@ -53,12 +55,16 @@ class Plan:
         optimiser: for the compiler.
         loss_scaling: name of its hyper value, or empty.
         accumulator: element type of the gradient accumulators.
+        sources: for each group of ``optimiser`` the number of the user's group that it is, or is a weight of.
+        divided: whether each weight is a group of its own.
     """
 
     spec: OptimizerSpec
     optimiser: Optimiser
     loss_scaling: str
     accumulator: str
+    sources: tuple[int, ...]
+    divided: bool = False
 
     def hypers(self, spec: OptimizerSpec) -> dict[str, np.ndarray]:
         """Hyper values of the program for an optimizer that agrees with it on everything constant."""
@@ -67,7 +73,7 @@ class Plan:
             fixed = dict(constants)
             for name in HYPERS[self.optimiser.kind]:
                 if name not in fixed:
-                    found[f"{name}.{index}"] = np.array(_value(spec, index, name), np.float32)
+                    found[f"{name}.{index}"] = np.array(_value(spec, self.sources[index], name), np.float32)
         if self.loss_scaling:
             found[self.loss_scaling] = np.array(spec.loss_scaling.value, np.float32)
         return found
@@ -100,22 +106,27 @@ def _value(spec: OptimizerSpec, group: int, name: str) -> float:
     return min(value, float(np.finfo(np.float32).max))
 
 
-def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool) -> Plan:
+def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool, divided: bool = False) -> Plan:
     """The plan for an optimizer.
 
     Args:
         spec: its record.
         names: the name of each trainable weight of the program, by the identity of the parameter.
         accumulates: whether gradients are accumulated.
+        divided: give each weight its own numbers, for a loaded state in which those of a group differ.
 
     Raises:
         Error: for groups that differ in what must be the same for all.
     """
     kind = _KIND[spec.rule]
     groups = tuple(tuple(names[id(p)] for p in g.parameters if id(p) in names) for g in spec.groups)
+    sources = tuple(range(len(groups)))
+    if divided:
+        sources = tuple(index for index in sources for _ in groups[index])
+        groups = tuple((name,) for group in groups for name in group)
     constants = []
-    for index, group in enumerate(spec.groups):
-        fixed = [h for h in HYPERS[kind] if group.values[_user_name(h)].constant]
+    for index in sources:
+        fixed = [h for h in HYPERS[kind] if spec.groups[index].values[_user_name(h)].constant]
         constants.append(tuple((h, _value(spec, index, h)) for h in fixed))
     scaled = not spec.loss_scaling.constant or spec.loss_scaling.value != 1.0
     halves = [t == "float16" for t in (spec.first_moment_type, spec.second_moment_type)]
@@ -132,7 +143,7 @@ def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool) ->
         spec.max_grad_norm or 0.0,
     )
     accumulator = {"float16": "f16"}.get(spec.accum_type, "f32") if accumulates else ""
-    return Plan(spec, optimiser, LOSS_SCALING if scaled else "", accumulator)
+    return Plan(spec, optimiser, LOSS_SCALING if scaled else "", accumulator, sources, divided)
 
 
 def _attributes(spec: OptimizerSpec) -> tuple[tuple[str, bool], ...]:
@@ -201,13 +212,28 @@ def _descent_parameters(plan: Plan, read: Any, states: Mapping[str, Any]) -> dic
     return found
 
 
+def _descent_names(plan: Plan) -> list[tuple[list[str], list[str]]]:
+    """For each group the names of its weights' two numbers."""
+    return [
+        ([f"{_RATE}___specific___{w}" for w in group], [f"{_DECAY}___specific___{w}" for w in group])
+        for group in plan.optimiser.groups
+    ]
+
+
+def divides(plan: Plan, given: Mapping[str, Any], states: Mapping[str, Any]) -> bool:
+    """Whether a saved state has other numbers for some weights of a group, where the program has one for all."""
+    param = given.get("ipu_param") or {}
+    rows = list(_parameter_names(plan, states).values())
+    if _plain_descent(plan):
+        rows += [kind for names in _descent_names(plan) for kind in names]
+    found = [[float(param[name]) if name in param else None for name in row] for row in rows]
+    return not plan.divided and any(len(set(values)) > 1 for values in found)
+
+
 def _load_descent(plan: Plan, param: Mapping[str, Any], read: Any, write: Any, states: Mapping[str, Any]) -> None:
     """Write the hyper values behind the numbers of :func:`_descent_parameters`."""
-    for index, group in enumerate(plan.optimiser.groups):
-        rates = [float(param[n]) for n in (f"{_RATE}___specific___{w}" for w in group) if n in param]
-        decays = [float(param[n]) for n in (f"{_DECAY}___specific___{w}" for w in group) if n in param]
-        if len(set(rates)) > 1 or len(set(decays)) > 1:
-            log_once(logging.WARNING, f"The loaded {_RATE} differs within its group; the group takes the first.")
+    for index, names in enumerate(_descent_names(plan)):
+        rates, decays = ([float(param[n]) for n in kind if n in param] for kind in names)
         rest = 1 - _number(plan, index, "dampening", read, states)
         if rates and rest and f"learning_rate.{index}" in states:
             write(f"learning_rate.{index}", np.array(rates[0] * _scale(plan, read, states) / rest, np.float32))
@@ -223,9 +249,6 @@ def load_state_dict(plan: Plan, given: Mapping[str, Any], read: Any, write: Any,
         if theirs in state:
             write(ours, state[theirs].detach().numpy())
     for ours, theirs in _parameter_names(plan, states).items():
-        values = {float(param[name]) for name in theirs if name in param}
-        if len(values) > 1:
-            log_once(logging.WARNING, f"The loaded {theirs[0]} differs within its group; the group takes the first.")
         first = next((param[name] for name in theirs if name in param), None)
         if first is not None:
             write(ours, first.detach().numpy())
@@ -234,10 +257,11 @@ def load_state_dict(plan: Plan, given: Mapping[str, Any], read: Any, write: Any,
 
 
 def _state_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    found, attributes = {}, dict(plan.optimiser.attributes)
+    kinds = [k for k in STATES[plan.optimiser.kind] if attributes.get(_USED_BY.get(k, ""), True)]
     for group in plan.optimiser.groups:
         for weight in group:
-            for kind in STATES[plan.optimiser.kind]:
+            for kind in kinds:
                 name = f"optimiser.{kind}.{weight}"
                 if name in states:
                     found[name] = f"{_STATE_NAMES[kind]}___{weight}"

@@ -295,7 +295,7 @@ class _TensorLocationOptions(OptionsDict):
         """Set aside this many tiles of each IPU for transfers: an even number from 32 to 192."""
         require(
             isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0,
-            "numIOTiles takes an even number of tiles, 32 at least and 192 at most.",
+            "numIOTiles must be an even number between 32 and 192.",
         )
         self.set(num_io_tiles=num_tiles)
         return self

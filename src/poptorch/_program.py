@@ -173,6 +173,7 @@ def build(
     *,
     training: bool,
     spec: OptimizerSpec | None,
+    divided: bool = False,
 ) -> Program:
     """Capture and compile a model for calls like this one.
 
@@ -182,6 +183,7 @@ def build(
         args, kwargs: of the call, in canonical form.
         training: whether to train it.
         spec: the optimizer; None for inference, or where there is nothing to train.
+        divided: give each weight its own numbers of the optimizer.
 
     Raises:
         Error: see the messages.
@@ -216,7 +218,7 @@ def build(
     count = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
     _check_pipeline(count, batching, training)
     _check_ipus(captured.graph, options)
-    plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1) if training else None
+    plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1, divided) if training else None
     graph = with_partials(_with_ports(captured, training), options._Popart.options)
     graph = graph.replace(name=_identifier(type(model).__name__))
     turns = batching.accumulation if training else batching.iterations if count > 1 else 1
@@ -296,12 +298,12 @@ def _check_ipus(graph: Graph, options: Options) -> None:
 
 
 def _update_plan(
-    model: torch.nn.Module, captured: Capture, spec: OptimizerSpec | None, accumulates: bool
+    model: torch.nn.Module, captured: Capture, spec: OptimizerSpec | None, accumulates: bool, divided: bool
 ) -> _optimizer_spec.Plan | None:
     if spec is None:
         return None
     names = {id(t): name for name, t in captured.parameters.items() if t.requires_grad}
-    plan = _optimizer_spec.plan_of(spec, names, accumulates)
+    plan = _optimizer_spec.plan_of(spec, names, accumulates, divided)
     if names and not any(plan.optimiser.groups):
         logger.warning(
             "The optimizer has none of the model's parameters, so that training changes nothing: make it from the "

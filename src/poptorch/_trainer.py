@@ -67,9 +67,9 @@ class Trainer:
         """Give a program that is new on the device the optimizer's values, and its state where there is one."""
         self.write_hypers(program)
         optimizer = self.optimizer
-        if isinstance(optimizer, optim.Optimizer) and optimizer.has_state():
-            state = optimizer.take_new_state() or optimizer.get_state_dict()
-            self._load(program, {"ipu_state": state["ipu_state"]})
+        if isinstance(optimizer, optim.Optimizer) and optimizer.has_state() and not self.divides(program):
+            loaded = optimizer.take_new_state()
+            self._load(program, loaded or {"ipu_state": optimizer.get_state_dict()["ipu_state"]})
         self.ahead = program.training
 
     def write_hypers(self, program: Program) -> None:
@@ -88,15 +88,22 @@ class Trainer:
             if loaded is not None:
                 self._load(program, loaded)
 
+    def divides(self, program: Program) -> bool:
+        """Whether a state waits to be loaded for which each weight needs numbers of its own."""
+        optimizer = self.optimizer
+        if program.plan is None or not isinstance(optimizer, optim.Optimizer) or not optimizer.has_new_state():
+            return False
+        return _optimizer_spec.divides(program.plan, optimizer.get_state_dict(), program.engine.states)
+
     def hand_over(self, program: Program) -> None:
-        """Give the optimizer the state that the device has."""
+        """Give the optimizer the state that the device has; what was loaded since takes precedence."""
         optimizer = self.optimizer
         if program.plan is None or not isinstance(optimizer, optim.Optimizer):
             return
         if self.ahead or not optimizer.has_state():
             logger.debug("Writing optimiser state tensors from IPU to host.")
             engine = program.engine
-            optimizer.set_state_dict(_optimizer_spec.state_dict(program.plan, engine.read, engine.states))
+            optimizer.merge_state(_optimizer_spec.state_dict(program.plan, engine.read, engine.states))
             self.ahead = False
         else:
             logger.debug("Using cached optimiser state dict")

@@ -142,7 +142,8 @@ class PoplarExecutor(Attachment):
         args, kwargs = canonical(self._model, args, kwargs)
         self._compile(*detached((args, kwargs)))
 
-    def _compile(self, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _compile(self, args: tuple, kwargs: dict[str, Any], divided: bool = False) -> None:
+        """Compile anew. ``divided``: each weight has optimizer numbers of its own, whatever its group."""
         if self._program is not None:
             self._leave_device()
         if self._training and self._link is None:
@@ -151,7 +152,9 @@ class PoplarExecutor(Attachment):
         _hooks.run_pre_compile()
         with translated():
             spec = self._trainer.spec
-            self._program = build(self._model, self._options, args, kwargs, training=self._training, spec=spec)
+            self._program = build(
+                self._model, self._options, args, kwargs, training=self._training, spec=spec, divided=divided
+            )
             self._check_names(self._program)
             if spec is not None:
                 log_spec(spec, "Setting")
@@ -243,6 +246,10 @@ class PoplarExecutor(Attachment):
         with translated():
             if not self._attached:
                 self._attach()
+            if self._trainer.divides(program):
+                words = self.rng_state
+                self._compile(args, kwargs, divided=True)
+                self.rng_state, program = words, self._require()
             self._before_run(program)
             began = time.perf_counter()
             mode = _outputs.resolved(self._options.output_mode, self._training)

@@ -173,7 +173,7 @@ def set_overlap_for_output(output_tensors: Any, mode: OverlapMode) -> Any:
 
 def _check_size(size: int) -> None:
     if size == 0:
-        raise Error("A slice of no elements is asked for: its size must be 1 or more.")
+        raise Error("The start and end of a slice must be different. Ask for a size of 1 or more.")
     if size < 0:
         raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
 

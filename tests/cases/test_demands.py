@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 import poptorch
-from abele.programs import Loaded, compile_options
 from abele.compile import compile_graph
 from abele.cost import cost, explain
 from abele.errors import DataDependent, InvalidOption
 from abele.importers.torch import capture
 from abele.machine.system import find_system
+from abele.programs import Loaded, compile_options
 from tests.cli.conftest import MODELS, process
 from tests.cli.conftest import abele as abele  # the command in this process
 from tests.cli.conftest import own_place as own_place  # and a cache of its own

@@ -45,7 +45,13 @@ def questions() -> list[tuple[str, str]]:
         from abele.engine.onednn import _OFFERS
 
         known["onednn"] = {*_OFFERS, "fused"}
-    return [(n, p) for n in OPERATIONS if n not in HOST for p, names in known.items() if n in names]
+    return [
+        (n, p)
+        for n in OPERATIONS
+        if n not in HOST and not n.startswith("hand_")
+        for p, names in known.items()
+        if n in names
+    ]
 
 
 def tolerance(expected: np.ndarray, dtype: str) -> np.ndarray | float:

@@ -228,8 +228,14 @@ def formatted(x):
     return f"{x.sum():.3f}"  # asked here
 
 
+def counted(x):
+    return torch.bincount(x.int())  # asked here
+
+
 @pytest.mark.parametrize(
-    "program", [branch, item, as_integer, to_list, to_numpy, positions, selected, formatted], ids=lambda f: f.__name__
+    "program",
+    [branch, item, as_integer, to_list, to_numpy, positions, selected, formatted, counted],
+    ids=lambda f: f.__name__,
 )
 def test_values_are_never_frozen(program):
     with pytest.raises(DataDependent) as raised:

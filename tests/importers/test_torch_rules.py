@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from helpers import copied, run, same
+from helpers import copied, result, run, same
 from torch import nn
 from torch.nn import functional as F
 
+from abele.errors import Unsupported
 from abele.importers.torch import capture
 
 G = torch.Generator().manual_seed(7)
@@ -490,6 +491,26 @@ def test_a_product_with_a_transpose_is_one_operation():
     graph = capture(lambda a, b: (a @ b.mT, a.T @ a), (X, Y)).graph
     flags = [(op.attributes["transpose_a"], op.attributes["transpose_b"]) for op in graph.operations]
     assert [op.name for op in graph.operations] == ["matmul", "matmul"] and flags == [(False, True), (True, False)]
+
+
+def test_a_product_with_a_vector_is_written_into_out():
+    def program(v, a, out):
+        return torch.matmul(v, a, out=out), torch.matmul(v, a, out=None)
+
+    a, v = normal(4, 5), normal(4)
+    same(program, v, a, torch.zeros(5))
+    with pytest.raises(Unsupported, match="out= has shape"):
+        capture(program, (v, a, torch.zeros(1, 5)))
+
+
+def test_elements_are_counted_into_bins_of_a_given_number():
+    x = torch.tensor([0, 3, 3, 1, 7])
+    weights = torch.tensor([0.5, 1.0, 2.0, 4.0, 8.0])
+    same(lambda x: torch.bincount(x, minlength=8), x)
+    same(lambda x, w: x.bincount(w, 9), x, weights)
+    same(lambda x, w: torch.bincount(x, weights=w, minlength=8), x, weights.half().double())
+    program = capture(lambda x: torch.bincount(x, minlength=4), (x,))
+    assert result(program, (x,)).tolist() == [1, 1, 0, 2]  # torch would add bins for 7
 
 
 def test_torch_decompositions_stand_in_for_rules():

@@ -25,7 +25,9 @@ def test_exchange() -> None:
     assert exchange_cycles(gc200, 4096, paired=True) == 100 + 512 + 3 * 128
     assert exchange_cycles(gc200, 8, 4096) == 100 + 1024
     assert exchange_cycles(gc200, 4096, fragment_bytes=4096) == 100 + 1024 + 3
-    assert exchange_code_bytes(gc200, 64) == 24
+    assert exchange_code_bytes(gc200, received=2) == 2 * 3 * 4
+    assert exchange_code_bytes(gc200, sent=2, sent_bytes=600) == 3 * 4  # three instructions of up to 256 bytes
+    assert exchange_code_bytes(gc200, sent=5, sent_bytes=600) == 5 * 4
     received, sent = np.array([0, 0, 5, 4096]), np.array([0, 9, 0, 100])
     together = exchange_cycles(gc200, received, sent)
     assert [exchange_cycles(gc200, int(r), int(s)) for r, s in zip(received, sent)] == list(together)

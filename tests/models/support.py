@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from abele.programs import Loaded, compile_options, one_loss
 from abele.compile import compile_graph
 from abele.engine.engine import Engine
 from abele.importers.torch import Capture, capture
+from abele.programs import Loaded, compile_options, one_loss
 from abele.zoo import ZOO
 
 LEARNING_RATE = {"sgd": 0.05, "adam": 0.005}

@@ -138,16 +138,25 @@ def excess(actual: np.ndarray, expected: np.ndarray, type: TensorType) -> np.nda
     return np.where(same, -np.inf, np.where(np.isnan(off), np.inf, off))
 
 
-def assert_close(actual: np.ndarray, expected: np.ndarray, type: TensorType, what: str, *others: np.ndarray) -> None:
+def assert_close(
+    actual: np.ndarray,
+    expected: np.ndarray,
+    type: TensorType,
+    what: str,
+    *others: np.ndarray,
+    summed: np.ndarray | float = 0.0,
+) -> None:
     """Fail with the worst element when ``actual`` is not ``expected`` rounded to ``type`` within its tolerance.
 
-    Each element may agree with one of ``others`` instead.
+    Each element may agree with one of ``others`` instead. ``summed`` is the sum of the sizes of the rounded terms that an
+    element is the sum of: where they cancel, it is off by a rounding of each of them.
     """
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
     if not type.dtype.is_float:
         np.testing.assert_array_equal(actual, expected.astype(actual.dtype), err_msg=what)
         return
     off = np.min([excess(actual, e, type) for e in (expected, *others)], axis=0)
+    off = off - np.finfo(np.float32).eps / 2 * summed
     if off.size and off.max() > 0:
         worst = np.unravel_index(off.argmax(), off.shape)
         raise AssertionError(f"{what}: element {worst} is {actual[worst]!r}, not {expected[worst]!r}")

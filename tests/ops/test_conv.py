@@ -105,6 +105,24 @@ def test_large_convolution_uses_most_tiles(name):
     assert "Amp" in plan.sets[0].vertex
 
 
+@pytest.mark.parametrize("name", ["conv", "conv_weight_grad"])
+@pytest.mark.parametrize(("strides", "sizes"), [((2, 2), (8, 6)), ((3, 1), (6, 5)), ((4,), (12,))])
+def test_skipped_positions_of_a_strided_kernel_of_one_are_not_read(name, strides, sizes):
+    each = math.prod(size // stride for size, stride in zip(sizes, strides, strict=True))
+    x, w = f16(2, 18, *sizes), f16(20, 18, *(1 for _ in sizes))
+    y = f16(2, 20, *(size // stride for size, stride in zip(sizes, strides, strict=True)))
+    some = tuple(1 for _ in sizes)
+    given = {"strides": strides, "padding": tuple((0, 0) for _ in sizes), "dilation": some, "groups": 1}
+    case = case_of(name, given, x, w, y)
+    chip = machine(4)
+    homes = [flat(t, chip) for t in case.operands]
+    plan = plan_and_run(case, chip, homes)
+    uses = [Use("x", t) for t in (*case.operands, *case.results)]
+    assert not list(check_plan(plan, uses[:2], uses[2:], homes, chip.tiles))
+    read = plan.sets[0].reads[("conv", "", "conv_weight_grad").index(name) // 2].layout
+    assert int(read.elements().max()) <= 2 * 18 * each
+
+
 def test_input_channels_are_split_when_the_field_is_small():
     plan = plan_of("conv", window(3), f16(1, 512, 7, 7), f16(512, 512, 3, 3))
     assert plan.sets[0].grid.axes[plan.sets[0].grid.axis("c")].parts > 1

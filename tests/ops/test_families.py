@@ -61,9 +61,10 @@ def check_all(c: Case, gradient: bool = True) -> None:
     assert_close(actual, expected.numpy(), c.results[0], c.id)
     if gradient:
         weights = cotangents(c)
-        pairs = zip(gradients(c, values, weights), twin_gradients(c, values, weights), strict=True)
-        for i, (a, e) in enumerate(pairs):
-            assert_close(a, e, c.operands[i], f"gradient {i}")
+        sizes = twin_gradients(c, [np.abs(v) for v in values], [w if w is None else np.abs(w) for w in weights])
+        found = zip(gradients(c, values, weights), twin_gradients(c, values, weights), sizes, strict=True)
+        for i, (a, e, size) in enumerate(found):
+            assert_close(a, e, c.operands[i], f"gradient {i}", summed=np.abs(size))
     for tiles, home in ((3, flat), (7, even)):
         chip = machine(tiles)
         plan_and_run(c, chip, [home(t, chip) for t in c.operands], first=1)

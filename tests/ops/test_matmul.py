@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,31 @@ def test_turns_give_the_same_numbers():
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
     asked = question(f32(96, 128), f32(128, 64), chip=chip, proportion=0.25)
     assert sum(s.vertex.startswith("Matmul") for s in make_plan(asked).sets) > 1
+
+
+@pytest.mark.parametrize("shapes", [((96, 128), (128, 64)), ((1, 1024), (1024, 64))])
+def test_turns_with_a_map_behind(shapes):
+    """The map finds what the sums of all turns have left on its tile."""
+    chip = gc200.derive("short", tiles=8, tile_memory=16384)
+    types = (*(f32(*shape) for shape in shapes), f32(64))
+    attributes = {
+        "root": "matmul",
+        "root_attributes": tuple(PLAIN.items()),
+        "root_operands": 2,
+        "body": (("add", "f32", (-1, -2), ()), ("relu", "f32", (0,), ())),
+    }
+    case = Case("fused", 0, Sample(tuple(Arg(t) for t in types), attributes))
+    question = replace(ask(case, chip, [flat(t, chip) for t in types]), options=PlanOptions(0.25))
+    plan = make_plan(question)
+    products = [s for s in plan.sets if s.vertex.startswith("Matmul")]
+    assert len(products) > 1
+    assert any(s.vertex == "ReducePartials" for s in plan.sets)
+    uses = [Use(t, type_) for t, type_ in zip("abcy", (*types, *case.results), strict=True)]
+    assert not list(check_plan(plan, uses[:3], uses[3:], question.homes, chip.tiles))
+    values = case.values()
+    (actual,) = run_plan(question, plan, values)
+    (expected,) = evaluate_operation("fused", values, case.attributes, case.results)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=25, deadline=None)

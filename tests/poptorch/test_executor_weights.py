@@ -357,6 +357,47 @@ def test_the_state_of_an_optimizer_is_saved_and_goes_on_in_another_model():
     assert torch.allclose(resumed["fc.weight"], straight["fc.weight"], atol=1e-6)
 
 
+@pytest.mark.parametrize("compiled_before", [False, True])
+def test_a_loaded_state_may_have_other_numbers_for_each_weight(compiled_before):
+    torch.manual_seed(0)
+    module = Regression()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.1)
+    executor = poptorch.trainingModel(module, optimizer=optimizer)
+    executor(X, TARGET)
+    state = optimizer.state_dict()
+    if not compiled_before:
+        executor.destroy()
+    state["ipu_param"]["learningRate___specific___fc.bias"] = torch.tensor(0.0)
+    optimizer.load_state_dict(state)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    executor(X, TARGET)
+    after = module.state_dict()
+    assert torch.equal(before["fc.bias"], after["fc.bias"])
+    assert not torch.equal(before["fc.weight"], after["fc.weight"])
+    again = optimizer.state_dict()
+    assert again["ipu_param"]["learningRate___specific___fc.bias"] == 0
+    assert again["ipu_param"]["learningRate___specific___fc.weight"] == pytest.approx(0.1)
+    assert again["ipu_state"]["Step"] == state["ipu_state"]["Step"] + 1
+
+
+def test_plain_descent_saves_its_own_two_numbers():
+    torch.manual_seed(0)
+    module = Regression()
+    optimizer = poptorch.optim.SGD(module.parameters(), lr=0.1, weight_decay=0.5, loss_scaling=4.0)
+    executor = poptorch.trainingModel(module, optimizer=optimizer)
+    executor(X, TARGET)
+    state = optimizer.state_dict()
+    for weight in ("fc.weight", "fc.bias"):
+        assert state["ipu_param"][f"scaledLearningRate0___specific___{weight}"] == pytest.approx(0.1 / 4)
+        assert state["ipu_param"][f"weightDecayScaleFactor0___specific___{weight}"] == pytest.approx(1 - 0.1 * 0.5)
+        state["ipu_param"][f"scaledLearningRate0___specific___{weight}"] = torch.tensor(0.2 / 4)
+        state["ipu_param"][f"weightDecayScaleFactor0___specific___{weight}"] = torch.tensor(1 - 0.2 * 0.25)
+    optimizer.load_state_dict(state)
+    executor(X, TARGET)
+    read = executor._program.engine.read
+    assert read("learning_rate.0") == pytest.approx(0.2) and read("weight_decay.0") == pytest.approx(0.25, rel=1e-5)
+
+
 def test_half_accumulators_average_while_running_and_too_late_is_an_error():
     module = Regression()
     optimizer = poptorch.optim.SGD(module.parameters(), lr=0.1, accum_type=torch.half)

@@ -173,4 +173,4 @@ def test_derived_optimizers_are_warned_of(caplog):
     for _ in range(2):
         assert _spec.read(Mine(parameters(), lr=0.1), tracker).rule == "sgd"
     assert len(caplog.records) == 1
-    assert "Python code that it adds never runs" in caplog.text
+    assert "does not run Python optimizer code directly" in caplog.text

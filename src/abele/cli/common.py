@@ -33,10 +33,10 @@ def fail(error: AbeleError) -> int:
 
 def print_json(value: Any) -> None:
     """One JSON document on the standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, default=plain) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     for convert in ("tolist", "item"):
         if hasattr(value, convert):
             return getattr(value, convert)()
@@ -72,7 +72,7 @@ def reported(folder: Path | None, documents: list[dict[str, Any]]) -> Iterator[P
     from abele.report import html_report
 
     try:
-        text = json.dumps(documents, indent=2, default=_plain)
+        text = json.dumps(documents, indent=2, default=plain)
         write_file(folder / "profile.json", text + "\n")
         page = write_file(folder / "report.html", html_report(documents))
     except InvalidOption as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from abele import programs
-from abele.cli.common import Json, console, print_json, progress, reported
+from abele.cli.common import Json, console, plain, print_json, progress, reported
+from abele.compile.cache import Cache
+from abele.compile.executable import compile_graph, key_of, source_digest
+from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ def profile(
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
-    json: bool = Json,
+    as_json: bool = Json,
 ):
     """Say what a model costs on a machine: does it fit, how fast, where the time goes."""
     settings = {
@@ -59,38 +63,18 @@ def profile(
     }
     if stages > 1 and accumulate == 1:
         settings["accumulate"] = 2 * stages
-    with progress(json) as tell:
-        document, program = _profiled(model, system, settings, weights=run > 0, cache=cache, tell=tell)
+    with progress(as_json) as tell:
+        asked = _Asked(model, system, settings, Cache() if cache else None, tell, weights=run > 0)
+        document = asked.document()
         if run:
-            document |= _measured(program, run, tell, cache)
-        if not document["tile_memory"]["fits"]:
-            from abele.cost import explain
-
-            def attempt(**changes: Any) -> Profile:
-                return _profiled(model, system, settings | changes, weights=False, cache=cache, tell=tell)[1]["profile"]
-
-            document["explanation"] = explain(program["profile"]).to_json()
-            document["levers"] = _levers(settings, program["compiled"], attempt)
+            document |= asked.measured(run)
     with reported(report, [document]) as page:
         if page is not None:
             document["report"] = str(page)
-        if json:
+        if as_json:
             print_json(document)
         else:
             show(document)
-
-
-def _levers(settings: Mapping[str, Any], compiled: Any, attempt: Any) -> list[dict[str, Any]]:
-    """What would help: smaller micro-batches and half precision, which capture again, and other options."""
-    from abele.cost.levers import candidates, pull
-
-    batch = settings["batch"]
-    sizes = [batch // divisor for divisor in (2, 4, 8) if batch >= divisor]
-    changes = [(f"micro-batch {n} instead of {batch}", {"batch": n}) for n in sizes]
-    if not settings["half"]:
-        changes.append(("half precision", {"half": True}))
-    again = [(change, changed, partial(attempt, **changed)) for change, changed in changes]
-    return [lever.to_json() for lever in pull([*again, *candidates(compiled.graph, compiled.options, batch)])]
 
 
 def show(document: Mapping[str, Any]) -> None:
@@ -133,80 +117,125 @@ def show_fit(document: Mapping[str, Any]) -> None:
         out.print(f"  {lever['change']}: {figures}", markup=False)
 
 
-def _profiled(
-    model: str, system: str, settings: Mapping[str, Any], *, weights: bool, cache: bool, tell: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Capture, compile and charge; returns the document and what running needs."""
-    from abele.compile.cache import Cache
-    from abele.compile.session import Session, opened
-    from abele.cost import cost
-    from abele.machine.system import find_system
+class _Asked:
+    """A model, a machine and settings: captured at once, compiled and charged when that is needed."""
 
-    s = settings
-    tell(model, "capture")
-    loaded = programs.load(model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights)
-    options = programs.compile_options(
-        loaded,
-        system=system,
-        replicas=s["replicas"],
-        accumulate=s["accumulate"],
-        stages=s["stages"],
-        optimizer=s["optimizer"],
-        recompute=s["recompute"],
-        offload=s["offload"],
-    )
-    samples = loaded.batch * s["accumulate"] * s["replicas"]
-    session = Session(find_system(system), Cache() if cache else None, tell)
-    with opened(session):
-        compiled = session.compile(model, loaded.graph, options, samples=samples)
-    charged = cost(compiled.executable.schedule, options.system, samples=samples)
-    document = charged.to_json() | {
-        "model": model,
-        "mode": "training" if s["train"] else "inference",
-        "batch": loaded.batch,
-        "accumulation": s["accumulate"],
-        "stages": s["stages"],
-        "half": s["half"],
-        "compile_seconds": compiled.executable.compile_seconds,
-        "capture_seconds": loaded.capture_seconds,
-        "cached": compiled.executable.cached,
-        "passes": [
-            {"name": r.name, "before": r.before, "after": r.after, "seconds": r.seconds}
-            for r in compiled.executable.passes
-        ],
-    }
-    return document, {"profile": charged, "loaded": loaded, "compiled": compiled}
+    def __init__(
+        self,
+        model: str,
+        system: str,
+        settings: Mapping[str, Any],
+        cache: Cache | None,
+        tell: Callable[[str, str], None],
+        weights: bool = False,
+    ) -> None:
+        self.model, self.system, self.settings, self.cache, self.tell = model, system, settings, cache, tell
+        s = settings
+        tell(model, "capture")
+        self.loaded = programs.load(
+            model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
+        )
+        names = ("replicas", "accumulate", "stages", "optimizer", "recompute", "offload")
+        self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
+        self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 
+    @cached_property
+    def compiled(self) -> CompiledProgram:
+        session = Session(self.options.system, self.cache, self.tell)
+        return session.compile(self.model, self.loaded.graph, self.options, samples=self.samples)
 
-def _measured(program: Mapping[str, Any], runs: int, tell: Any, cache: bool) -> dict[str, Any]:
-    """Run the program for real; wall and CPU seconds of a run (medians)."""
-    import numpy as np
+    @cached_property
+    def charged(self) -> Profile:
+        from abele.cost import cost
 
-    from abele.compile.cache import Cache
-    from abele.engine.engine import Engine
+        return cost(self.compiled.executable.schedule, self.options.system, samples=self.samples)
 
-    loaded, compiled = program["loaded"], program["compiled"]
-    if not loaded.inputs:
-        raise InvalidOption(f"{loaded.name!r} has no data to run on", remedy="Give a zoo model or file.py:function.")
-    engine = Engine(compiled.executable.schedule, cache=Cache().native if cache else None)
-    for name, value in loaded.state.items():
-        engine.write(name, value)
-    for name in engine.states:
-        if name.startswith("learning_rate"):
-            engine.write(name, np.array(0.01, np.float32))
-    turns, replicas = compiled.options.accumulation, compiled.options.replicas
-    streams = {n: np.broadcast_to(a, (turns, replicas, *a.shape)) for n, a in loaded.inputs.items()}
-    wall, cpu = [], []
-    engine.run(streams)  # the first run also packs weights
-    for i in range(runs):
-        tell(loaded.name, f"run {i + 1} of {runs}")
-        started, used = time.perf_counter(), time.process_time()
-        engine.run(streams)
-        wall.append(time.perf_counter() - started)
-        cpu.append(time.process_time() - used)
-    return {
-        "runs": runs,
-        "wall_seconds": statistics.median(wall),
-        "cpu_seconds": statistics.median(cpu),
-        "providers": engine.report(),
-    }
+    def document(self) -> dict[str, Any]:
+        """What ``--json`` prints, from the cache where it has been asked before."""
+        started = time.process_time()
+        executable = key_of(self.loaded.graph, self.options)
+        key = f"{executable}-{source_digest('cost', 'cli')[:16]}-{self.samples}"
+        if self.cache is not None and self.cache.get(executable) is not None:
+            stored = self.cache.profiles.get(key)
+            if stored is not None:
+                return json.loads(stored) | self._told(True, time.process_time() - started)
+        document = self._made() | self._told(self.compiled.executable.cached, self.compiled.executable.compile_seconds)
+        if self.cache is not None:
+            self.cache.profiles.put(key, json.dumps(document, default=plain))
+        return document
+
+    def _told(self, cached: bool, seconds: float) -> dict[str, Any]:
+        return {"cached": cached, "compile_seconds": seconds, "capture_seconds": self.loaded.capture_seconds}
+
+    def _made(self) -> dict[str, Any]:
+        from abele.cost import explain
+
+        s = self.settings
+        document = self.charged.to_json() | {
+            "model": self.model,
+            "mode": "training" if s["train"] else "inference",
+            "batch": self.loaded.batch,
+            "accumulation": s["accumulate"],
+            "stages": s["stages"],
+            "half": s["half"],
+            "passes": [
+                {"name": r.name, "before": r.before, "after": r.after, "seconds": r.seconds}
+                for r in self.compiled.executable.passes
+            ],
+        }
+        if not self.charged.memory.fits:
+            document |= {"explanation": explain(self.charged).to_json(), "levers": self._levers()}
+        return document
+
+    def _levers(self) -> list[dict[str, Any]]:
+        """What would help: smaller micro-batches and half precision, which capture again, and other options."""
+        from abele.cost.levers import candidates, pull
+
+        batch = self.settings["batch"]
+        sizes = [batch // divisor for divisor in (2, 4, 8) if batch >= divisor]
+        changes = [(f"micro-batch {n} instead of {batch}", {"batch": n}) for n in sizes]
+        if not self.settings["half"]:
+            changes.append(("half precision", {"half": True}))
+
+        def attempt(changed: Mapping[str, Any]) -> Profile:
+            return _Asked(self.model, self.system, {**self.settings, **changed}, self.cache, self.tell).charged
+
+        again = [(change, changed, partial(attempt, changed)) for change, changed in changes]
+        compiler = partial(compile_graph, cache=self.cache)
+        others = candidates(self.loaded.graph, self.options, batch, compiler)
+        return [lever.to_json() for lever in pull([*again, *others])]
+
+    def measured(self, runs: int) -> dict[str, Any]:
+        """Run the program for real; wall and CPU seconds of a run (medians)."""
+        import numpy as np
+
+        from abele.engine.engine import Engine
+
+        loaded, options = self.loaded, self.options
+        if not loaded.inputs:
+            raise InvalidOption(
+                f"{loaded.name!r} has no data to run on", remedy="Give a zoo model or file.py:function."
+            )
+        native = self.cache.native if self.cache is not None else None
+        engine = Engine(self.compiled.executable.schedule, cache=native)
+        for name, value in loaded.state.items():
+            engine.write(name, value)
+        for name in engine.states:
+            if name.startswith("learning_rate"):
+                engine.write(name, np.array(0.01, np.float32))
+        turns, replicas = options.accumulation, options.replicas
+        streams = {n: np.broadcast_to(a, (turns, replicas, *a.shape)) for n, a in loaded.inputs.items()}
+        wall, cpu = [], []
+        engine.run(streams)  # the first run also packs weights
+        for i in range(runs):
+            self.tell(loaded.name, f"run {i + 1} of {runs}")
+            started, used = time.perf_counter(), time.process_time()
+            engine.run(streams)
+            wall.append(time.perf_counter() - started)
+            cpu.append(time.process_time() - used)
+        return {
+            "runs": runs,
+            "wall_seconds": statistics.median(wall),
+            "cpu_seconds": statistics.median(cpu),
+            "providers": engine.report(),
+        }

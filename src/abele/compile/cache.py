@@ -28,6 +28,11 @@ class Cache:
         """The directory that an ``Engine`` is given for native code."""
         return self.directory / "native"
 
+    @property
+    def profiles(self) -> Cache:
+        """Where what executables were charged is kept."""
+        return Cache(self.directory / "profiles")
+
     def path(self, key: str) -> Path:
         """The file of an entry."""
         return self._store.path(key)

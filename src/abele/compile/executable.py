@@ -51,15 +51,22 @@ class Executable:
     compile_seconds: float = 0.0
 
 
-@lru_cache(maxsize=1)
-def _compiler() -> str:
-    """Digest of the rooms that decide what a graph compiles to: another compiler gives other keys."""
+@lru_cache
+def source_digest(*rooms: str) -> str:
+    """Digest of Abele's version and of the source of some of its rooms: what is cached goes stale when they change."""
     digest = hashlib.sha256(abele.__version__.encode())
     root = Path(abele.__file__).parent
-    for room in ("machine", "ir", "schedule", "ops", "compile"):
+    for room in rooms:
         for file in sorted((root / room).rglob("*.py")):
             digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def key_of(graph: Graph, options: CompileOptions) -> str:
+    """The key of what a graph compiles to with these options: equal keys, equal executables."""
+    compiler = source_digest("machine", "ir", "schedule", "ops", "compile")
+    text = f"{compiler}\n{options.describe()}\n{print_graph(graph)}\n{_user_operations(graph)}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _user_operations(graph: Graph) -> str:
@@ -106,8 +113,7 @@ def _compiled(
     graph: Graph, options: CompileOptions, cache: Cache | None, watch: Callable[[str, Graph], None] | None
 ) -> Executable:
     start = time.process_time()
-    text = f"{_compiler()}\n{options.describe()}\n{print_graph(graph)}\n{_user_operations(graph)}"
-    key = hashlib.sha256(text.encode()).hexdigest()
+    key = key_of(graph, options)
     if cache is not None and (found := cache.get(key)) is not None:
         try:
             schedule = parse_schedule(found)

@@ -7,11 +7,12 @@ tiles or blocks.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from abele.machine.exchange import pairs_share
-from abele.schedule.geometry import overlap, volume, window
+from abele.schedule.geometry import common_dimensions, overlap, volume, window
 from abele.schedule.layout import Grid, Layout
 
 
@@ -85,21 +86,48 @@ def most_sent(home: Layout, read: Layout) -> int:
     return whole * math.prod(int(factor.max()) for factor in factors)
 
 
-def run_length(layout: Layout) -> int:
-    """Elements of the longest region that follow one another in the tensor, all dimensions row-major.
+def messages(home: Layout, read: Layout) -> int:
+    """Tiles of ``home`` from which the fullest block of ``read`` gets its elements, at most: one message from each.
 
-    Whole inner dimensions run on into the next outer one; a dimension that is cut ends the run.
+    Along each dimension a block meets so many parts of the home; dimensions that two views have only together count as
+    one. Assumed, and the least that there can be: a tile keeps what it holds in such an order that what a block takes
+    of it is one run, and of a tensor that lies flat every tile holds such a share as its readers take.
     """
-    run = 1
-    for span, size in zip(reversed(layout.spans), reversed(layout.shape), strict=True):
-        if span.axis is None:
-            run *= size
+    count = 1
+    have, want = _extents(home), _extents(read)
+    for ours, theirs in common_dimensions(read.shape, home.shape):
+        taken, held = math.prod(want[i] for i in ours), math.prod(have[i] for i in theirs)
+        size = math.prod(read.shape[i] for i in ours)
+        if not taken or not held or held == size:
             continue
-        axis = layout.grid.axes[span.axis]
-        longest = axis.classes()[0][0]
-        touched = min(size, max(0, (span.stride * (longest - 1) + span.extent - 1) // span.divide + 1))
-        run *= touched
-        if touched < size:
+        run = _run([want[i] for i in ours], [read.shape[i] for i in ours])
+        if len(theirs) == 1 or run == taken:
+            parts = -(-taken // held) + (taken % held > 0 and held % taken > 0)
+        else:
+            # many short runs: each from another tile, or from all that hold something of the whole
+            parts = min(taken // run * -(-run // held), -(-size // held))
+        count *= min(parts, taken)
+    return count
+
+
+def _extents(layout: Layout) -> list[int]:
+    """Elements that the longest part touches in each dimension of the view."""
+    found = []
+    for span, size in zip(layout.spans, layout.shape, strict=True):
+        if span.axis is None:
+            found.append(size)
+            continue
+        longest = layout.grid.axes[span.axis].classes()[0][0]
+        found.append(min(size, max(0, (span.stride * (longest - 1) + span.extent - 1) // span.divide + 1)))
+    return found
+
+
+def _run(extents: Sequence[int], shape: Sequence[int]) -> int:
+    """Elements of a region that follow one another in a row-major view: whole inner dimensions run on."""
+    run = 1
+    for extent, size in zip(reversed(extents), reversed(shape), strict=True):
+        run *= extent
+        if extent < size:
             break
     return run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from abele.cost.columns import Columns, most_sent, region_sizes, run_length, shared_by_pairs
+from abele.cost.columns import Columns, messages, most_sent, region_sizes, shared_by_pairs
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.exchange import (
@@ -230,9 +230,7 @@ class Charger:
             elements = self.columns.elements(layout)
             column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size
-            run = min(run_length(each) for each in (layout, *homes[access.name])) * size
-            fragment = max(self.chip.exchange_fragment_bytes, run)
-            code += exchange_code_bytes(self.chip, elements * size, fragment)
+            code += self._code(layout, homes[access.name], size)
             source = far.get(access.name)
             if source is None:
                 sent += sum(most_sent(home, layout) for home in homes[access.name]) * size
@@ -244,6 +242,19 @@ class Charger:
         exchange = self._two_rates(single, paired, sent)
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
+
+    def _code(self, read: Layout, homes: Sequence[Layout], size: int) -> np.ndarray:
+        """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it."""
+        elements = self.columns.elements(read)
+        runs = max(messages(home, read) for home in homes)
+        each = max(1, int(elements.max()) // runs)
+        code = exchange_code_bytes(self.chip, -(-elements // each))
+        for home in homes:
+            gone = most_sent(home, read)
+            code = code + self.columns.covered(home.grid) * exchange_code_bytes(
+                self.chip, 0, -(-gone // each), gone * size
+            )
+        return code
 
     def _two_rates(self, single: np.ndarray, paired: np.ndarray, sent: int) -> float:
         """Exchange cycles of the busiest tile when some of its bytes come at the rate of a shared bus."""

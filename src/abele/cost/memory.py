@@ -14,7 +14,7 @@ from abele.cost.columns import Columns
 from abele.cost.cycles import Charger, PlanCost
 from abele.machine.system import System
 from abele.schedule.liveness import Liveness, Moment
-from abele.schedule.records import Plan, Schedule, Step
+from abele.schedule.records import ComputeSet, Plan, Schedule, Step
 from abele.schedule.vertex import vertex_kind
 
 STACK_BYTES = 1024
@@ -167,17 +167,31 @@ class _Memory:
         code: dict[tuple[int, str], np.ndarray] = {}
         for (ipu, _), (step, steps) in self._distinct_plans().items():
             cost = self.charger.plan(step)
-            for cs, charged in zip(step.plan.sets, cost.sets, strict=True):
+            for cs, exchange in self._bodies(step.plan, cost):
                 covered = self.columns.covered(cs.grid)
                 for name in vertex_kind(cs.vertex).code:
                     code[ipu, name] = code[ipu, name] | covered if (ipu, name) in code else covered
                 fields = FIELD_BYTES * (len(cs.reads) + len(cs.writes))
                 found["vertex state"][ipu] += covered * (fields * steps)
-                found["exchange code"][ipu] += charged.moved.code * steps
+                # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
+                found["exchange code"][ipu] += exchange
                 found["control code"][ipu] += CONTROL_INSTRUCTIONS * chip.instruction_bytes * steps
         for (ipu, name), covered in code.items():
             found["vertex code"][ipu] += covered * chip.estimate_of(name).code_bytes
         return found
+
+    @staticmethod
+    def _bodies(plan: Plan, cost: PlanCost) -> list[tuple[ComputeSet, np.ndarray]]:
+        """The compute sets of which a tile holds code, each with its exchange code.
+
+        Turns of a plan differ only in the parts of tensors that they touch: they are one loop with moving addresses.
+        """
+        found: dict[tuple, tuple[ComputeSet, np.ndarray]] = {}
+        for cs, charged in zip(plan.sets, cost.sets, strict=True):
+            key = cs.vertex, cs.grid, tuple((a.resident, a.layout.shape) for a in (*cs.reads, *cs.writes))
+            first, code = found.get(key, (cs, charged.moved.code))
+            found[key] = first, np.maximum(code, charged.moved.code)
+        return list(found.values())
 
     def _distinct_plans(self) -> dict[tuple[int, int], tuple[Step, int]]:
         """One step for each distinct cost on each IPU, and how many steps of the program share it."""

@@ -67,6 +67,8 @@ class Chip:
     exchange_start_cycles: int = number("cycles")
     exchange_fragment_bytes: int = number("B")
     exchange_fragment_instructions: int = number("instructions")
+    exchange_receive_instructions: int = number("instructions")
+    exchange_send_bytes: int = number("B")
     sync_cycles: int = number("cycles")
     compute_set_cycles: int = number("cycles")
     supervisor_call_cycles: int = number("cycles")

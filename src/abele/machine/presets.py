@@ -70,6 +70,16 @@ _GC200: dict[str, Constant] = {
     "exchange_fragment_instructions": _c(
         3, "instructions", f"{_IPU21}: receive control of at least 3 instructions a fragment", "assumed"
     ),
+    "exchange_receive_instructions": _c(
+        3,
+        "instructions",
+        f"assumed: as many for a message of any length as {_IPU21} has for a fragment; source, place and time "
+        "are set by instructions of their own (patent US 11,321,272)",
+        "assumed",
+    ),
+    "exchange_send_bytes": _c(
+        256, "B", "assumed: 64 words; a send instruction names a number of packets (patent US 11,321,272)", "assumed"
+    ),
     "sync_cycles": _c(118, "cycles", f"{_ELK}: SYNC_CYCLES", "derived"),
     "compute_set_cycles": _c(
         127,

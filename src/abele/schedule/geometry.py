@@ -137,8 +137,27 @@ def _runs(layout: Layout, groups: Sequence[range]) -> tuple[np.ndarray, np.ndarr
 
 
 def lies_in_any(part: Layout, wholes: Iterable[Layout]) -> bool:
-    """True when ``part`` lies in one of these layouts."""
-    return any(lies_in(part, whole) for whole in wholes)
+    """True when ``part`` lies in one of these layouts, or in several that are parts of its own view and do not overlap."""
+    wholes = list(wholes)
+    return any(lies_in(part, whole) for whole in wholes) or _lies_together(part, wholes)
+
+
+def _lies_together(part: Layout, wholes: Sequence[Layout]) -> bool:
+    """True when the regions that these layouts put on a tile add up to all that ``part`` touches there."""
+    own = [whole for whole in wholes if whole.shape == part.shape and whole.grid.tiles == part.grid.tiles]
+    windows = [window(whole) for whole in own]
+    if len(own) < 2 or any(overlap(a, b) for a, b in itertools.combinations(windows, 2)):
+        return False
+    tile, start, stop = columns(part)
+    missing = np.prod(np.maximum(0, stop - start), axis=0)
+    for whole in own:
+        held_by, have_start, have_stop = columns(whole)
+        block_on = np.full(whole.grid.tiles, -1)
+        block_on[held_by] = np.arange(len(held_by))
+        block = block_on[tile]
+        shared = np.minimum(stop, have_stop[:, block]) - np.maximum(start, have_start[:, block])
+        missing -= np.where(block >= 0, np.prod(np.maximum(0, shared), axis=0), 0)
+    return bool((missing == 0).all())
 
 
 def _text(box: Window) -> str:

@@ -96,6 +96,17 @@ class Optimizer:
         self._ipu_state, self._ipu_param = state["ipu_state"], state["ipu_param"]
         self._ipu_state_is_new = False
 
+    def merge_state(self, state: Mapping[str, Any]) -> None:
+        """Remember the state on the device below one that was loaded and has not reached it."""
+        if not self._ipu_state_is_new:
+            return self.set_state_dict(state)
+        self._ipu_state = {**state["ipu_state"], **(self._ipu_state or {})}
+        self._ipu_param = {**state["ipu_param"], **(self._ipu_param or {})}
+
+    def has_new_state(self) -> bool:
+        """Whether a state was loaded that has not reached the device."""
+        return self._ipu_state_is_new
+
     def has_state(self) -> bool:
         """Whether the host knows a state of the device."""
         return self._ipu_state is not None or self._ipu_param is not None

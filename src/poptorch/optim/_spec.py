@@ -81,7 +81,8 @@ _GROUP_VALUES = {
 }
 _DISPLAY = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "lamb": "LAMB"}
 SUBCLASS_WARNING = (
-    "The optimizer %s is treated as %s: updates are compiled from its numbers, and Python code that it adds never runs."
+    "Poptorch does not run Python optimizer code directly: %s is compiled as %s, from its numbers, and what it adds to "
+    "that is passed over."
 )
 
 

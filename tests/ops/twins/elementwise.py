@@ -44,6 +44,7 @@ TWINS = {name: lambda *x, _f=f: _f(*x) for name, f in (UNARY | BINARY).items()} 
     "iota": _iota,
     "clamp": lambda x, low, high: torch.clamp(x, low, high),
     "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
+    "gelu_grad": lambda dy, x, approximate: torch.ops.aten.gelu_backward(dy, x, approximate=approximate),
     "gelu": lambda x, approximate: F.gelu(x, approximate=approximate),
     "softplus": lambda x, beta, threshold: F.softplus(x, beta, threshold),
     "elu": lambda x, alpha: F.elu(x, alpha),

@@ -370,7 +370,7 @@ class Tracer(TorchDispatchMode):
             with self:
                 made = call.plain[0](*args, **{k: v for k, v in kwargs.items() if k not in names})
             for name, one in zip(names, made if isinstance(made, tuple) else (made,), strict=True):
-                self._write_out(kwargs[name], self.read(one))
+                self.write_out(kwargs[name], self.read(one))
             return tuple(kwargs[n] for n in names) if len(names) > 1 else kwargs[names[0]]
         with self:
             result = func.decompose(*args, **kwargs)

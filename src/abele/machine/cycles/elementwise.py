@@ -79,6 +79,8 @@ _UNARY: dict[str, tuple[Loop, Loop]] = {
     "copy": (_v(1), _v(1)),
 }
 _BINARY: dict[str, tuple[Loop, Loop]] = {
+    "gelu_tanh_grad": (_v(5), _v(10)),
+    "gelu_grad": (_v(15), _v(30)),
     "add": (_v(1), _v(1)),
     "sub": (_v(1), _v(1)),
     "mul": (_v(1), _v(1)),

@@ -24,6 +24,8 @@ _ACTIVATIONS: dict[str, tuple[int, int, int, int]] = {
     "gelu_tanh": (5, 5, 10, 10),
     "gelu": (15, 15, 30, 30),
     "silu": (3, 5, 6, 11),
+    "gelu_tanh_grad": (5, 5, 10, 10),
+    "gelu_grad": (15, 15, 30, 30),  # assumed: as long as the activation, as popnn has it for the approximation
 }
 
 
@@ -31,7 +33,8 @@ _ACTIVATIONS: dict[str, tuple[int, int, int, int]] = {
 def nonlinearity(chip: Any, *, n: Count, kind: str, dtype: str = "f16") -> Count:
     """Tile cycles of an activation over ``n`` elements.
 
-    ``kind`` is ``relu``, ``sigmoid``, ``tanh``, ``gelu`` (by erf), ``gelu_tanh`` or ``silu``.
+    ``kind`` is ``relu``, ``sigmoid``, ``tanh``, ``gelu`` (by erf), ``gelu_tanh`` or ``silu``, or the
+    gradient ``gelu_grad`` or ``gelu_tanh_grad``.
     """
     if kind not in _ACTIVATIONS:
         raise InvalidOption(f"No nonlinearity '{kind}'", remedy=suggest(kind, _ACTIVATIONS))
@@ -63,6 +66,9 @@ def pool(
         channels: channels of each position on the tile.
         kernel: positions of the window.
         row: length of an output row on the tile; a worker's share is cut at row ends (0: never cut).
+
+    The formula can be read with the start of the inner loop paid for every piece of a row or once for a channel
+    vector; the profiled points of ``abele validate --family vertex`` decide for the latter.
     """
     if kind not in ("max", "avg", "sum"):
         raise InvalidOption(f"No pooling '{kind}'", remedy=suggest(kind, ("max", "avg", "sum")))
@@ -71,7 +77,7 @@ def pool(
     pieces = row_pieces(positions, row)
     start, each = (7, 5) if grad else (3 + (4 if kind == "max" else 5), 3)
     clear = 4 + positions * vectors
-    sweep = pieces * 20 + vectors * (start * pieces + each * positions)
+    sweep = pieces * 20 + vectors * (start + each * positions)
     return 13 + chip.workers * (17 + clear + 13 * pieces + kernel * sweep)
 
 

@@ -31,6 +31,26 @@ from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 
+def picks_positions(question: Question) -> bool:
+    """True where a strided kernel of one position skips whole positions of the input, so that they need not be read.
+
+    The input is then viewed with every axis of the field in two, (rows, stride), of which index 0 is read: a map of
+    stride 1. Padding and sizes that the stride does not divide have no such view; the gradient of the input writes
+    the skipped positions too.
+    """
+    a: dict[str, Any] = dict(question.attributes)
+    if question.operation == "conv_input_grad":
+        return False
+    x, w = question.operands[0 if question.operation == "conv" else 1], question.operands[1]
+    kernel = w.shape[2:] if question.operation == "conv" else question.results[0].shape[2:]
+    return (
+        set(kernel) == {1}
+        and max(a["strides"]) > 1
+        and not any(map(sum, a["padding"]))
+        and not any(size % stride for size, stride in zip(x.shape[2:], a["strides"], strict=True))
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Map:
     """One of the three maps with its axes. ``summed`` are the axes that the result does not keep."""
@@ -72,10 +92,21 @@ class Map:
         taps = Halo((groups, outs, ins, *kernel), ("g", "o", "c", *none), (plain,) * (3 + spatial))
 
         def map_(channel: str, count: int, type_: TensorType, field_spans: Sequence[Span]) -> Halo:
+            if picks and type_ is x:
+                # rows of every stride positions, and of each the first
+                sizes = (
+                    n,
+                    groups,
+                    count,
+                    *(z for s, d in zip(a["strides"], x.shape[2:], strict=True) for z in (d // s, s)),
+                )
+                twice = tuple(f for f in field for _ in (0, 1))
+                return Halo(sizes, ("n", "g", channel, *twice), (*(plain,) * 3, *(plain, Span(0, 0)) * spatial))
             sizes = (n, groups, count, *type_.shape[2:])
             return Halo(sizes, ("n", "g", channel, *field), (plain,) * 3 + tuple(field_spans))
 
         here = (plain,) * spatial
+        picks = picks_positions(question)
         if name == "conv":
             operands, made = (map_("c", ins, x, window), taps), map_("o", outs, y, here)
             summed, sizes = ("c",), y.shape[2:]
@@ -95,7 +126,8 @@ class Map:
             Dimension("c", ins, in_grain),
             *(Dimension(f, size) for f, size in zip(field, sizes, strict=True)),
         )
-        return cls(name, dimensions, summed, operands, made, dtype, partials, kernel, tuple(a["strides"]))
+        strides = (1,) * spatial if picks else tuple(a["strides"])
+        return cls(name, dimensions, summed, operands, made, dtype, partials, kernel, strides)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,8 +163,8 @@ def vertex_cycles(
     """Tile cycles of one block of a map by ``method``.
 
     The gradient of the input meets ``kernel / stride`` taps at a position, or none where the stride is longer. That of
-    the weights is a product: output channels by (input channels and taps), summed over batch and field. Few
-    input channels leave the matrix unit room for two or four rows of the kernel at once.
+    the weights is a product: output channels by (input channels and taps), summed over batch and field. Input
+    channels that do not fill blocks of 16 may come in blocks of 8 or 4, with two or four rows of the kernel at once.
     """
     field_names = [key for key in lengths if key.startswith("f")]
     lengths = {key: np.maximum(value, 1) for key, value in lengths.items()}
@@ -158,10 +190,16 @@ def vertex_cycles(
     if method == "amp" and taps == 1:
         cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **types)
     elif method == "amp":
-        few = len(kernel) > 1 and 2 * np.max(ins) <= chip.amp_in_group(dtype)
-        shape = {"field": field, "in_chans": ins, "out_chans": outs, "kernel": taps, "groups": g, "row": row}
-        heights = (1, 2, 4) if few and kernel[0] > 1 else (1,)
-        cycles = np.minimum.reduce([chip.estimate("AmpNx1", **shape, kernel_height=h, **types) for h in heights])
+        shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
+        uneven = len(kernel) > 1 and np.any(ins % chip.amp_in_group(dtype))
+        rows = kernel[0] if name == "conv" else -(-kernel[0] // strides[0])
+        cycles = np.minimum.reduce(
+            [
+                # the rows of the kernel are filled up to the height of a block
+                chip.estimate("AmpNx1", **shape, kernel=taps // rows * h * -(-rows // h), kernel_height=h, **types)
+                for h in ((1, 2, 4) if uneven and rows > 1 else (1,))
+            ]
+        )
     elif method == "hmac":
         cycles = chip.estimate("Hmac", field=field, in_chans=ins, out_chans=outs, kernel=taps, groups=g, **types)
     elif method == "vmac":
@@ -272,7 +310,8 @@ def plan_conv(question: Question) -> Plan:
     grid, method = _choose(question, it)
     given = dict(question.attributes)
     attributes: dict[str, Attribute] = {
-        "strides": given["strides"],
+        "strides": it.strides,
+        "picks": picks_positions(question),
         "padding": given["padding"],
         "dilation": given["dilation"],
         "kernel": it.kernel,
@@ -303,6 +342,9 @@ def _window(block: Block, read_: int, attributes: Mapping[str, Attribute], piece
     """The input of a block as its windows see it: padded where they hang over, cut where it reads more."""
     field = [bounds for name, bounds in block.axes.items() if name.startswith("f")]
     region = block.reads[read_][3:]
+    if attributes["picks"]:
+        region = region[::2]
+        piece = piece.reshape(*piece.shape[:3], *piece.shape[3::2])
     kernel: Any = attributes["kernel"]
     starts, sizes = [], []
     spans = extents(kernel, attributes["dilation"])  # type: ignore[arg-type]

@@ -14,8 +14,12 @@ _COMPOSITES: Mapping[str, tuple[str, Mapping[str, Attribute]]] = {
     "gelu": ("gelu", {"approximate": "none"}),
     "gelu_tanh": ("gelu", {"approximate": "tanh"}),
     "silu": ("silu", {}),
+    "gelu_grad": ("gelu_grad", {"approximate": "none"}),
+    "gelu_tanh_grad": ("gelu_grad", {"approximate": "tanh"}),
 }
 """Name in the machine's tables of cycles -> the composite whose expansion is looked for."""
+_GRADIENTS = frozenset({"gelu_grad"})
+"""Composites of two operands: the gradient of the activation's result, and the activation's operand."""
 _FUNCTIONS = frozenset({"relu", "sigmoid", "tanh"})
 _EITHER_WAY = frozenset({"add", "mul"})
 
@@ -24,20 +28,25 @@ _EITHER_WAY = frozenset({"add", "mul"})
 def _expansions() -> tuple[tuple[str, str, Graph], ...]:
     """Name, dtype and graph of each, the longest first: ``silu`` holds a sigmoid."""
     found = [
-        (kind, str(dtype), expansion(name, [TensorType((2,), dtype)], attributes))
+        (kind, str(dtype), expansion(name, [TensorType((2,), dtype)] * (2 if name in _GRADIENTS else 1), attributes))
         for kind, (name, attributes) in _COMPOSITES.items()
         for dtype in (DType.F16, DType.F32)
     ]
     return tuple(sorted(found, key=lambda each: -len(each[2].operations)))
 
 
-def _match(body: Body, at: int, graph: Graph) -> tuple[int, set[int]] | None:
-    """What the graph's operand is in the body (as ``args`` count) and the nodes it covers, when it ends at a node."""
+Bound = tuple[int | None, ...]
+
+
+def _match(body: Body, at: int, graph: Graph) -> tuple[tuple[int, ...], set[int]] | None:
+    """What the graph's operands are in the body (as ``args`` count) and the nodes it covers, when it ends at a node."""
     made = graph.producers()
 
-    def same(value: Value, at: int, bound: int | None, covered: set[int]) -> tuple[int | None, set[int]] | None:
-        if value is graph.inputs[0]:
-            return (at, covered) if bound in (None, at) else None
+    def same(value: Value, at: int, bound: Bound, covered: set[int]) -> tuple[Bound, set[int]] | None:
+        for i, operand in enumerate(graph.inputs):
+            if value is operand:
+                known = (*bound[:i], at, *bound[i + 1 :])
+                return (known, covered) if bound[i] in (None, at) else None
         if at < 0:
             return None
         (fn, dtype, args, params), op = body[at], made[value]
@@ -48,7 +57,7 @@ def _match(body: Body, at: int, graph: Graph) -> tuple[int, set[int]] | None:
             return None
         return in_some_order(op, args, bound, {*covered, at})
 
-    def in_some_order(op: Operation, args: tuple[int, ...], bound: int | None, covered: set[int]):
+    def in_some_order(op: Operation, args: tuple[int, ...], bound: Bound, covered: set[int]):
         for order in (args, args[::-1]) if op.name in _EITHER_WAY else (args,):
             state = bound, covered
             for operand, arg in zip(op.operands, order, strict=True):
@@ -60,8 +69,11 @@ def _match(body: Body, at: int, graph: Graph) -> tuple[int, set[int]] | None:
                 return state
         return None
 
-    bound, covered = same(graph.outputs[0], at, None, set()) or (None, set())
-    return None if bound is None else (bound, covered)
+    found = same(graph.outputs[0], at, (None,) * len(graph.inputs), set())
+    if found is None:
+        return None
+    known = tuple(a for a in found[0] if a is not None)
+    return (known, found[1]) if len(known) == len(graph.inputs) else None
 
 
 def with_activations(body: Body) -> Body:
@@ -71,7 +83,7 @@ def with_activations(body: Body) -> Body:
         while at >= 0:
             found = _match(body, at, graph)
             if found is not None and not _read_elsewhere(body, found[1] - {at}, found[1]):
-                body, at = _replaced(body, at, found[1] - {at}, (kind, dtype, (found[0],), ()))
+                body, at = _replaced(body, at, found[1] - {at}, (kind, dtype, found[0], ()))
             at -= 1
     return body
 

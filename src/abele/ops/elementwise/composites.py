@@ -18,6 +18,7 @@ from abele.ops.rules import (
     attributes_of,
     in_float,
     like,
+    to_float,
 )
 
 Body = Callable[..., Value]
@@ -127,6 +128,40 @@ def _gelu(b: Builder, x: Value, a: Attributes) -> Value:
     return b.mul(b.mul(x, _n(b, x, 0.5)), b.add(inner, _n(b, x, 1.0)))
 
 
+def _gelu_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[Value]:
+    """``dy`` times the slope of ``gelu`` at ``x``.
+
+    All of it is made of ``-x``, so that nothing in it is the same as in ``gelu`` itself: a float tensor that both need
+    would be written and read again, which takes longer than to compute it twice.
+    """
+    dy, x = operands
+    n = to_float(b, b.neg(x))
+    square = b.mul(n, n)
+    if a["approximate"] == "tanh":
+        slope = math.sqrt(2.0 / math.pi)
+        inner = b.mul(n, b.add(b.mul(square, _n(b, n, 0.044715 * slope)), _n(b, n, slope)))
+        t = b.tanh(inner)
+        rise = b.add(b.mul(square, _n(b, n, 3 * 0.044715 * slope)), _n(b, n, slope))
+        below, density = t, b.mul(b.mul(b.sub(_n(b, n, 1.0), b.mul(t, t)), rise), _n(b, n, 0.5))
+    else:
+        below = b.erf(b.mul(n, _n(b, n, math.sqrt(0.5))))
+        density = b.mul(b.exp(b.mul(square, _n(b, n, -0.5))), _n(b, n, 1.0 / math.sqrt(2.0 * math.pi)))
+    portion = b.mul(b.sub(_n(b, n, 1.0), below), _n(b, n, 0.5))
+    whole = b.mul(to_float(b, dy), b.sub(portion, b.mul(n, density)))
+    return (b.cast_to(whole, x.dtype),)
+
+
+def _gelu_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+    (dy,), (x,) = given, op.operands
+    return (None if dy is None else b.emit("gelu_grad", (dy, x), op.attributes)[0],)
+
+
+def _gelu_grad_samples() -> Iterable[Sample]:
+    for x in (f32(4, 9), f16(67), f32(0, 2)):
+        for approximate in ("none", "tanh"):
+            yield Sample((Arg(x), Arg(x, "uniform", -4.0, 4.0)), {"approximate": approximate})
+
+
 def _log1p_exp(b: Builder, x: Value) -> Value:
     """log(1 + exp(x)) without overflow: max(x, 0) + log(1 + exp(-|x|))."""
     return b.add(b.max(x, _n(b, x, 0.0)), b.log1p(b.exp(b.neg(b.abs(x)))))
@@ -159,7 +194,8 @@ def _hardsigmoid(b: Builder, x: Value, a: Attributes) -> Value:
     return b.hardtanh(b.add(b.mul(x, _n(b, x, 1.0 / 6.0)), _n(b, x, 0.5)), low=0.0, high=1.0)
 
 
-_add("gelu", _gelu, {"approximate": "none"}, settings=({}, {"approximate": "tanh"}))
+_add("gelu", _gelu, {"approximate": "none"}, settings=({}, {"approximate": "tanh"}), gradient=_gelu_gradient)
+register(Composite("gelu_grad", {"approximate": "none"}, _gelu_grad, _gelu_grad_samples))
 _add("silu", lambda b, x, a: b.mul(x, b.sigmoid(x)))
 _add("softplus", _softplus, {"beta": 1.0, "threshold": 20.0}, settings=({}, {"beta": 2.0, "threshold": 3.0}))
 _add("log_sigmoid", lambda b, x, a: b.neg(_log1p_exp(b, b.neg(x))))

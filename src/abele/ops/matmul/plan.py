@@ -17,8 +17,9 @@ import numpy as np
 from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
+from abele.machine.exchange import exchange_cycles
 from abele.ops.matmul.op import matmul_reference, product_sizes
-from abele.ops.plans.layouts import split_dims
+from abele.ops.plans.layouts import covers, fullest, own, read_like, split_dims, view
 from abele.ops.plans.partials import partials_type, reduce_costs, reduce_set, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import METHODS, vertex_cycles
@@ -91,10 +92,62 @@ def _turned(question: Question, product: Product) -> tuple[bool, bool]:
     return (a is not None and product.transposed[0], b is not None and not product.transposed[1])
 
 
+@dataclass(frozen=True, slots=True)
+class _Arranged:
+    """An operand that is transposed once, before the product, where it lies or spread evenly."""
+
+    layout: Layout
+    resident: bool
+    cycles: int
+
+    @classmethod
+    def of(cls, question: Question, product: Product, operand: int) -> _Arranged:
+        """Squares of the matrix unit's input group must be whole on a tile; its second last dimension is summed."""
+        chip, type_, home = question.chip, question.operands[operand], question.homes[operand]
+        group = max(1, chip.amp_in_group(product.dtype))
+        grains = (*(1,) * (type_.rank - 2), group, SQUARE)
+        layout = own(split_dims(type_.shape, chip.tiles, grains), type_.shape)
+        seen = view(home, type_.shape) if home is not None and home.is_partition else None
+        resident = (
+            seen is not None
+            and fullest(seen) <= 2 * fullest(layout)
+            and all(_whole_groups(seen, type_.rank - 2 + i, grain) for i, grain in enumerate((group, SQUARE)))
+        )
+        layout = seen if seen is not None and resident else layout
+        most = fullest(layout)
+        moving = 0 if resident else int(exchange_cycles(chip, most * product.dtype.bytes))
+        return cls(layout, resident, set_cycles(chip) + moving + int(_arrange(chip, most, product.dtype)))
+
+
+SQUARE = 4
+"""Rows and columns of the squares in which a tile transposes (see the estimate of ``Transpose``)."""
+
+
+def _arrange(chip: Chip, elements, dtype: DType):
+    """Tile cycles to transpose so many elements."""
+    blocks = -(-elements // SQUARE**2)
+    return chip.estimate("Transpose", rows=SQUARE, cols=SQUARE, blocks=blocks, dtype=str(dtype))
+
+
+def _whole_groups(layout: Layout, dimension: int, group: int) -> bool:
+    """True when every block has a dimension in whole groups."""
+    span = layout.spans[dimension]
+    if covers(layout, dimension):
+        return True
+    return span.axis is not None and span.exact and layout.grid.axes[span.axis].grain * span.stride % group == 0
+
+
+def _transposing(chip: Chip, product: Product, operand: int, groups, lengths):
+    """Tile cycles to transpose what a block reads of an operand."""
+    rows = lengths["mn"[operand]]
+    return chip.estimate("Transpose", rows=rows, cols=lengths["k"], dtype=str(product.dtype), blocks=groups)
+
+
 def _costs(question: Question, product: Product, methods: Sequence[str], dimensions: Sequence[Dimension], turns: int):
     """The objective: cycles of ``turns`` equal products, and how full the fullest tile gets."""
     chip, dtype = question.chip, product.dtype
-    turned = _turned(question, product)
+    turned = [i for i, turn in enumerate(_turned(question, product)) if turn]
+    arranged = {i: _Arranged.of(question, product, i).cycles for i in turned}
     free = tuple(home is None and turns == 1 for home in question.homes)
     result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
 
@@ -129,8 +182,11 @@ def _costs(question: Question, product: Product, methods: Sequence[str], dimensi
         groups = math.prod((lengths[name] for name in product.names), start=np.ones_like(m))
         sizes, each = receive(parts, kept)
         received = each[0] + each[1]
-        sums = (groups, m, n, k, str(dtype), str(product.partials), turned)
+        sums = (groups, m, n, k, str(dtype), str(product.partials))
         work = np.minimum.reduce([vertex_cycles(chip, method, *sums) for method in methods])
+        for i in turned:
+            each_turn = _transposing(chip, product, i, groups, lengths)
+            work = work + (each_turn if kept[i] else np.minimum(each_turn, arranged[i] // turns))
         made = groups * m * n
         split = parts["k"] > 1
         if product.partials is not dtype:
@@ -260,22 +316,34 @@ def plan_matmul(question: Question) -> Plan:
     if turns > 1:
         grid = Grid((*grid.axes, Axis("turn", 1)), grid.tiles, grid.first)
     out = [*product.names, "m", "n"]
+    before = _arrangements(question, product, grid, axis, turns)
+    turned = tuple(turn and i not in before for i, turn in enumerate(_turned(question, product)))
     attributes: dict[str, Attribute] = {
         "batch": tuple((in_a, in_b) for _, in_a, in_b in product.batch),
         "transpose_a": product.transposed[0],
         "transpose_b": product.transposed[1],
         "method": choice.method,
         "partials": str(product.partials),
-        "turned": _turned(question, product),
+        "turned": turned,
         "turns": turns,
         "axis": axis,
     }
     k = grid.axes[grid.axis("k")]
     sets: list[ComputeSet] = []
     temporaries: list[TensorType] = []
+    names: dict[int, str] = {}
+    for i, how in before.items():
+        names[i] = f"tmp{(turns if k.parts > 1 else 0) + len(names)}"
+        read_ = Access(f"in{i}", how.layout, how.resident)
+        if how.resident:
+            read_ = read_like(question, i, how.layout)
+        sets.append(ComputeSet("MatmulArrange", how.layout.grid, (read_,), (Access(names[i], how.layout),)))
     home = _view(grid, out, axis, turns, None)
     for turn in range(turns):
-        reads = tuple(read(question, i, _operand(product, grid, i, axis, turns, turn)) for i in (0, 1))
+        layouts = [_operand(product, grid, i, axis, turns, turn) for i in (0, 1)]
+        reads = tuple(
+            Access(names[i], layout) if i in names else read(question, i, layout) for i, layout in enumerate(layouts)
+        )
         if k.parts == 1:
             writes = (Access("out0", _view(grid, out, axis, turns, turn)),)
             sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
@@ -290,7 +358,24 @@ def plan_matmul(question: Question) -> Plan:
         else:
             summed, home = _reduce_turn(question.chip, made.shape, home.shape, out.index(axis), turn, turns)
         sets.append(summed)
+    temporaries += [question.operands[i] for i in before]
     return Plan(tuple(sets), tuple(temporaries), (home,))
+
+
+def _arrangements(
+    question: Question, product: Product, grid: Grid, axis: str, turns: int
+) -> dict[int, _Arranged]:
+    """The operands that are better transposed once than by every tile that reads them, as the costs have it."""
+    largest = {a.name: max(1, a.classes()[0][0]) for a in grid.axes}
+    groups = math.prod(largest[name] for name in product.names)
+    found = {}
+    for i, turn in enumerate(_turned(question, product)):
+        if not turn or question.homes[i] == _operand(product, grid, i, axis, turns):
+            continue
+        how = _Arranged.of(question, product, i)
+        if how.cycles < turns * int(_transposing(question.chip, product, i, groups, largest)):
+            found[i] = how
+    return found
 
 
 def _reduce_turn(
@@ -323,6 +408,20 @@ def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str
         wide.append(piece.reshape(*(next(sizes) if group[position] else 1 for group in batch), *piece.shape[-2:]))
     (y,) = matmul_reference(wide, attributes)
     return [y.reshape(region_shape(block.writes[0]))]
+
+
+def _arrange_compute(
+    block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]
+) -> Sequence[np.ndarray]:
+    """The same elements in another order within the tile."""
+    return [pieces[0].reshape(region_shape(block.writes[0]))]
+
+
+def _arrange_cycles(chip: Chip, work: Work) -> np.ndarray:
+    return _arrange(chip, np.maximum(work.writes[0], 1), work.write_types[0].dtype)
+
+
+register_vertex(VertexKind("MatmulArrange", _arrange_compute, _arrange_cycles, ("Transpose",)))
 
 
 def _cycles(chip: Chip, work: Work) -> np.ndarray:

@@ -21,10 +21,13 @@ class Halo:
     spans: tuple[Span, ...]
 
     def layout(self, grid: Grid) -> Layout:
-        """Through ``grid``; an axis in one part touches the whole dimension, windows and all."""
+        """Through ``grid``; an axis in one part touches the whole dimension, windows and all.
+
+        A span of stride 0 is one index that every block reads, and no other.
+        """
         spans = []
         for name, span in zip(self.axes, self.spans, strict=True):
-            if name is None or (grid.axes[grid.axis(name)].parts == 1 and not span.exact):
+            if name is None or (span.stride and not span.exact and grid.axes[grid.axis(name)].parts == 1):
                 spans.append(Span())
             else:
                 spans.append(Span(grid.axis(name), span.stride, span.offset, span.extent, span.divide))
@@ -37,12 +40,16 @@ class Halo:
             if name is None:
                 count = count * size
                 continue
+            if not span.stride:
+                continue
             touched = (span.stride * (lengths[name] - 1) + span.extent - 1) // span.divide + 1
             count = count * np.where(parts[name] == 1, size, np.minimum(size, touched))
         return count
 
     def lies_once(self, parts: Parts, every: Sequence[str]) -> Any:
         """True where each element belongs to exactly one block."""
+        if not all(span.stride for span in self.spans):
+            return np.zeros_like(parts[every[0]], dtype=bool)
         once: Any = True
         for name in every:
             at = self.axes.index(name) if name in self.axes else None
