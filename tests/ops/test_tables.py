@@ -6,6 +6,7 @@ import pytest
 
 from abele.compile import lower
 from abele.compile.passes.base import run_passes
+from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.expand import Expand
 from abele.compile.passes.fuse import Fuse
 from abele.cost import cost
@@ -15,6 +16,9 @@ from abele.machine.cycles import ELEMENTWISE_OPS, ESTIMATES
 from abele.ops.elementwise.activations import last_activation
 from abele.ops.elementwise.functions import FUNCTIONS
 from abele.schedule import KINDS
+
+
+GELUS = ("gelu", "gelu_tanh", "gelu_grad", "gelu_tanh_grad")
 
 
 def test_the_table_of_cycles_has_no_name_that_nothing_asks_for():
@@ -59,6 +63,23 @@ def test_an_activation_costs_what_the_published_vertex_does(name, attributes, ki
     assert each < second <= each + chip.estimate("Elementwise", n=64 * 48 // 8, ops="add", dtype=str(dtype))
     before, found = last_activation(two.attributes["body"])
     assert found == kind and [fn for fn, *_ in before if fn != "constant"] == ["add"]
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32])
+@pytest.mark.parametrize(("approximate", "kind"), [("none", "gelu_grad"), ("tanh", "gelu_tanh_grad")])
+def test_a_gelu_and_its_gradient_are_a_vertex_each(approximate, kind, dtype):
+    """Computed again side by side, they share no float tensor, and each is charged as its own vertex."""
+    b = Builder("main")
+    dy, x = (b.input(TensorType((64, 48), dtype), "data", n) for n in ("dy", "x"))
+    forward = b.gelu(x, approximate=approximate)
+    backward = b.emit("gelu_grad", (dy, x), {"approximate": approximate})[0]
+    graph = b.finish([forward, backward], [Port("anchor", "y"), Port("anchor", "dx")])
+    done = run_passes(graph, [Expand(), CommonSubexpressions(), Fuse()])[0]
+    maps = [op for op in done.operations if op.name == "map"]
+    assert sorted(str(last_activation(op.attributes["body"])[1]) for op in maps) == sorted(
+        [kind, kind.removesuffix("_grad")]
+    )
+    assert all(not [fn for fn, *_ in last_activation(op.attributes["body"])[0] if fn != "constant"] for op in maps)
 
 
 def test_what_is_only_nearly_an_activation_is_charged_one_by_one():
