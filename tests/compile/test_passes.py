@@ -171,6 +171,24 @@ def test_fold_norm_scales_the_weights(groups):
     assert run_passes(read_twice, [FoldNorm()])[0] is read_twice
 
 
+@pytest.mark.parametrize("read_twice", [False, True])
+def test_folded_norms_that_are_only_added_have_one_shift(read_twice):
+    b = Builder("net")
+    x = b.input(f32(2, 4, 5, 5), "data", "x")
+    made = []
+    for i in range(2):
+        w = b.input(f32(6, 4, 3, 3), "state", f"{i}.w")
+        scale, shift, mean = (b.input(f32(6), "state", f"{i}.{n}") for n in ("scale", "shift", "mean"))
+        y = b.conv(x, w, strides=(1, 1), padding=((1, 1), (1, 1)), dilation=(1, 1))
+        made.append(b.batch_norm_inference(y, scale, shift, mean, b.mul(mean, mean), eps=1e-3))
+    results = [b.relu(b.add(made[1], made[0])), *([made[0]] if read_twice else [])]
+    graph = b.finish(results, [Port("anchor", f"y{i}") for i in range(len(results))])
+    after, _ = run_passes(graph, [FoldNorm()])
+    images = [op for op in after.operations if op.name == "add" and len(op.result.shape) == 4]
+    assert len(images) == (3 if read_twice else 2)
+    same(graph, after, 1e-4)
+
+
 @pytest.mark.parametrize("size", [8, 2])
 def test_fold_norm_in_functions_where_the_image_is_larger(size):
     b = Builder("net")

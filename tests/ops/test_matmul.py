@@ -14,7 +14,7 @@ from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200
-from abele.ops.plans.layouts import flat
+from abele.ops.plans.layouts import even, flat
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
 from abele.ops.plans.search import Dimension, part_counts, search
 from abele.schedule.records import Plan, Use
@@ -104,6 +104,31 @@ def test_turns_give_the_same_numbers():
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
     asked = question(f32(96, 128), f32(128, 64), chip=chip, proportion=0.25)
     assert sum(s.vertex.startswith("Matmul") for s in make_plan(asked).sets) > 1
+
+
+def test_operands_are_transposed_once():
+    """A weight gradient sums over what lies outside in both: each is transposed where it lies, not by every reader."""
+    rng = np.random.default_rng(0)
+    for chip, a, b in (
+        (gc200, f16(512, 1024), f16(512, 4096)),
+        (machine(64), f16(256, 256), f16(256, 512)),
+        (machine(64), f16(3, 256, 256), f16(3, 256, 256)),
+    ):
+        asked = question(a, b, chip=chip, homes=(even(a, chip), flat(b, chip)), transpose_a=True)
+        plan = make_plan(asked)
+        before = [s.reads[0].name for s in plan.sets if s.vertex == "MatmulArrange"]
+        product = plan.sets[len(before)]
+        assert before and (chip is not gc200 or before == ["in0", "in1"])
+        assert product.attributes["turned"] == ("in0" not in before, "in1" not in before)
+        assert not {read.name for read in product.reads} & set(before)
+        uses = [Use("x", t) for t in (*asked.operands, *asked.results)]
+        assert not list(check_plan(plan, uses[:2], uses[2:], asked.homes, chip.tiles))
+        if chip is gc200:
+            continue
+        values = [(rng.integers(-4, 5, t.shape) / 4).astype(np.float16) for t in (a, b)]
+        (actual,) = run_plan(asked, plan, values)
+        (expected,) = evaluate_operation("matmul", values, PLAIN | {"transpose_a": True}, asked.results)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("shapes", [((96, 128), (128, 64)), ((1, 1024), (1024, 64))])

@@ -17,7 +17,6 @@ from abele.ops.elementwise.activations import last_activation
 from abele.ops.elementwise.functions import FUNCTIONS
 from abele.schedule import KINDS
 
-
 GELUS = ("gelu", "gelu_tanh", "gelu_grad", "gelu_tanh_grad")
 
 

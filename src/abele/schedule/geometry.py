@@ -137,7 +137,7 @@ def _runs(layout: Layout, groups: Sequence[range]) -> tuple[np.ndarray, np.ndarr
 
 
 def lies_in_any(part: Layout, wholes: Iterable[Layout]) -> bool:
-    """True when ``part`` lies in one of these layouts, or in several that are parts of its own view and do not overlap."""
+    """True when ``part`` lies in one of these layouts, or in several together that are parts of its view, apart."""
     wholes = list(wholes)
     return any(lies_in(part, whole) for whole in wholes) or _lies_together(part, wholes)
 

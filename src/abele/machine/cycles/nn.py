@@ -9,7 +9,7 @@ from typing import Any
 
 from abele.errors import InvalidOption, suggest
 from abele.machine.constants import dtype_bytes
-from abele.machine.cycles.arith import Count, ceil_div, choose, largest, log2_ceil, row_pieces, smallest
+from abele.machine.cycles.arith import Count, ceil_div, choose, largest, log2_ceil, smallest
 from abele.machine.cycles.elementwise import cast, elementwise
 from abele.machine.cycles.reduce import reduce
 from abele.machine.cycles.registry import estimate
@@ -67,18 +67,19 @@ def pool(
         kernel: positions of the window.
         row: length of an output row on the tile; a worker's share is cut at row ends (0: never cut).
 
-    The formula can be read with the start of the inner loop paid for every piece of a row or once for a channel
-    vector; the profiled points of ``abele validate --family vertex`` decide for the latter.
+    The formula leaves open whether the start of the inner loop is paid for each piece of a row or once for a channel
+    vector, and whether the pieces are the most or the mean over the workers. The profiled points of
+    ``abele validate --family vertex`` decided: once, and the rows that a share fills, at least one.
     """
     if kind not in ("max", "avg", "sum"):
         raise InvalidOption(f"No pooling '{kind}'", remedy=suggest(kind, ("max", "avg", "sum")))
     vectors = ceil_div(channels, chip.vector_width(dtype))
     positions = ceil_div(field, chip.workers)
-    pieces = row_pieces(positions, row)
     start, each = (7, 5) if grad else (3 + (4 if kind == "max" else 5), 3)
     clear = 4 + positions * vectors
-    sweep = pieces * 20 + vectors * (start + each * positions)
-    return 13 + chip.workers * (17 + clear + 13 * pieces + kernel * sweep)
+    turn = 13 + 20 * kernel
+    turns = choose(row > 0, largest(ceil_div(turn * positions, largest(row, 1)), turn), turn)
+    return 13 + chip.workers * (17 + clear + turns + kernel * vectors * (start + each * positions))
 
 
 @estimate("ArgReduce", source=_SOURCE, confidence="published", code_bytes=340)

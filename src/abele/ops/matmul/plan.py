@@ -362,9 +362,7 @@ def plan_matmul(question: Question) -> Plan:
     return Plan(tuple(sets), tuple(temporaries), (home,))
 
 
-def _arrangements(
-    question: Question, product: Product, grid: Grid, axis: str, turns: int
-) -> dict[int, _Arranged]:
+def _arrangements(question: Question, product: Product, grid: Grid, axis: str, turns: int) -> dict[int, _Arranged]:
     """The operands that are better transposed once than by every tile that reads them, as the costs have it."""
     largest = {a.name: max(1, a.classes()[0][0]) for a in grid.axes}
     groups = math.prod(largest[name] for name in product.names)

@@ -14,6 +14,7 @@ from abele.errors import Bug
 from abele.ir.graph import Attribute
 from abele.ir.types import TensorType
 from abele.machine.chip import Chip
+from abele.schedule.geometry import lies_in
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Plan
 
@@ -80,7 +81,7 @@ def make_plan(question: Question) -> Plan:
 
 
 def read(question: Question, operand: int, layout: Layout) -> Access:
-    """A read of an operand through ``layout``: resident when it already lies so, or when it may be laid so."""
+    """A read of an operand through ``layout``: resident when every block has its piece already, or may be given it."""
     home = question.homes[operand]
-    resident = layout.is_partition if home is None else home == layout
+    resident = layout.is_partition if home is None else lies_in(layout, home)
     return Access(f"in{operand}", layout, resident)

@@ -1,7 +1,8 @@
 """Choosing how to split an iteration space over the tiles: thin candidate sets, costed in NumPy, then refined.
 
 A thin set of part counts of every axis is tried against those of all the others in one go; the best split is then
-refined by two axes at a time, with all part counts that make a difference, until nothing improves.
+refined by two axes at a time (and all three where there are three), with all part counts that make a difference,
+until nothing improves.
 """
 
 from __future__ import annotations
@@ -109,13 +110,15 @@ def search(dimensions: Sequence[Dimension], tiles: int, cost: Cost) -> tuple[dic
 
     each = max(3, int(THIN_SPLITS ** (1 / max(1, len(open_axes)))))
     best, score = evaluate(_products([_thinned(d.units, tiles, min(each, 16)) for d in dimensions], tiles))
-    pairs = list(itertools.combinations(open_axes, 2)) or [(i,) for i in open_axes]
+    groups: list[tuple[int, ...]] = list(itertools.combinations(open_axes, 2)) or [(i,) for i in open_axes]
+    if len(open_axes) == 3:
+        groups.append(tuple(open_axes))  # where two axes alone cannot leave a split, all three may
     while True:
         before = score
-        for pair in pairs:
-            rest = int(np.prod([p for i, p in enumerate(best) if i not in pair]))
+        for group in groups:
+            rest = int(np.prod([p for i, p in enumerate(best) if i not in group]))
             choices = [
-                _near(part_counts(d.units, tiles // rest), best[i]) if i in pair else (best[i],)
+                _near(part_counts(d.units, tiles // rest), best[i], NEAR[len(group)]) if i in group else (best[i],)
                 for i, d in enumerate(dimensions)
             ]
             found, value = evaluate(_products(choices, tiles))
@@ -125,7 +128,11 @@ def search(dimensions: Sequence[Dimension], tiles: int, cost: Cost) -> tuple[dic
             return dict(zip(names, best, strict=True)), score
 
 
-def _near(options: Sequence[int], current: int, count: int = 24) -> Sequence[int]:
+NEAR = {1: 24, 2: 24, 3: 11}
+"""Part counts of an axis that are tried around the current one, by the number of axes that are refined together."""
+
+
+def _near(options: Sequence[int], current: int, count: int) -> Sequence[int]:
     """The ``count`` options around the current one."""
     at = int(np.searchsorted(options, current))
     low = max(0, min(at - count // 2, len(options) - count))
