@@ -148,8 +148,8 @@ def assert_close(
 ) -> None:
     """Fail with the worst element when ``actual`` is not ``expected`` rounded to ``type`` within its tolerance.
 
-    Each element may agree with one of ``others`` instead. ``summed`` is the sum of the sizes of the rounded terms that an
-    element is the sum of: where they cancel, it is off by a rounding of each of them.
+    Each element may agree with one of ``others`` instead. ``summed`` is the sum of the sizes of the rounded terms that
+    an element is the sum of: where they cancel, it is off by a rounding of each of them.
     """
     assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
     if not type.dtype.is_float:
