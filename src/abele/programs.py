@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,8 +59,8 @@ def load(
     """Capture a model.
 
     Args:
-        model: a name of the zoo; ``file.py:function``, a function of the batch size that returns a module and its
-            inputs (a tuple, or a dict of keyword arguments); or a file with a graph in text form.
+        model: a name of the zoo; ``file.py:function``, a function of the batch size (or of nothing) that returns a
+            module and its inputs (a tuple, or a dict of keyword arguments); or a file with a graph in text form.
         weights: build real (random) weights, which running needs and profiling does not.
     """
     if Path(model).suffix in (".txt", ".graph"):
@@ -175,7 +176,7 @@ def _from_file(model: str, batch: int):
         names = [n for n in vars(module) if not n.startswith("_")]
         raise InvalidOption(f"{path} has no {name!r}", remedy=suggest(name, names))
     try:
-        made = function(batch)
+        made = function(batch) if inspect.signature(function).parameters else function()
     except AbeleError:
         raise
     except Exception as error:

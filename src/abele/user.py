@@ -18,8 +18,11 @@ _LIBRARIES = (_OURS, sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
+_LOADED: dict[str, tuple[int, ModuleType]] = {}
+
+
 def load_file(path: Path | str, remedy: str = "") -> ModuleType:
-    """Run a user's Python file and return it as a module.
+    """Run a user's Python file and return it as a module; one that has not changed since is not run again.
 
     Raises:
         InvalidOption: there is no such file; ``remedy`` says what to write instead.
@@ -29,6 +32,9 @@ def load_file(path: Path | str, remedy: str = "") -> ModuleType:
     if not file.is_file():
         raise InvalidOption(f"There is no file {str(path)!r}", remedy=remedy)
     name = f"abele_user_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    written = file.stat().st_mtime_ns
+    if name in _LOADED and _LOADED[name][0] == written:
+        return _LOADED[name][1]
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -44,6 +50,7 @@ def load_file(path: Path | str, remedy: str = "") -> ModuleType:
         raise UserProgramError(f"{path} raised {type(error).__name__}: {error}", where=line_of(error)) from error
     finally:
         sys.path.remove(folder)
+    _LOADED[name] = written, module
     return module
 
 

@@ -185,7 +185,8 @@ def test_a_report_in_place_of_a_file(abele, tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell hands it down ignored
 from pathlib import Path
 import abele.compile.executable as executable
 from abele.cli import main

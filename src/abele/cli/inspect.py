@@ -43,7 +43,7 @@ def systems(
                 | {"constants": {k: {f.name: getattr(c, f.name) for f in fields(c)} for k, c in constants.items()}}
             )
             return
-        table = Table(title=f"{system.name}: {system.ipus} IPUs, {system.machines} machines", title_justify="left")
+        table = Table(title=f"{system.name} (IPUs: {system.ipus}, machines: {system.machines})", title_justify="left")
         for column in ("constant", "value", "unit", "confidence", "source"):
             table.add_column(column, overflow="fold")
         for key, c in constants.items():
@@ -131,7 +131,9 @@ def passes(train: bool = typer.Option(False, "--train", help="Show the order for
 
 
 def opt(
-    model: str = typer.Argument(help="A zoo name, file.py:function, or a file with a graph in text form."),
+    model: str = typer.Argument(
+        help="A zoo name, file.py:function (of the batch size), or a file with a graph in text form."
+    ),
     after: str = typer.Option(
         "", help="Print the graph after this pass (default: after the last; `capture`: before all)."
     ),

@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
-    model: str = typer.Argument(help="A zoo name (`abele zoo`), or file.py:function returning (module, inputs)."),
+    model: str = typer.Argument(
+        help="A zoo name (`abele zoo`), or file.py:function, where function(batch) returns (module, inputs)."
+    ),
     train: bool = typer.Option(False, "--train", help="Profile a training step (default: inference)."),
     batch: int = typer.Option(1, min=1, help="Samples in a micro-batch."),
     half: bool = typer.Option(False, "--half", help="Half precision weights and activations."),

@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def run(
     context: typer.Context,
-    script: Path = typer.Argument(help="The program; what follows it is passed on to it."),
+    script: Path = typer.Argument(
+        help="The program. Options that are not abele's are passed on to it; after -- all are."
+    ),
     system: list[str] = typer.Option(
         ["bow-2000"], help="Machine to compile for; repeat it to compare machines (the first is the one that runs)."
     ),
@@ -112,7 +114,7 @@ def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> 
 
     out = console()
     if not documents:
-        out.print("The program compiled nothing through Abele (does it use poptorch?).", markup=False)
+        out.print("The program ran nothing through poptorch, so there is nothing to charge.", markup=False)
         return
     for i in range(0, len(documents), machines):
         group = documents[i : i + machines]
@@ -122,7 +124,7 @@ def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> 
             out.print(comparison(group))
         wall = group[0]["wall_seconds"]
         out.print(
-            f"run here {group[0]['runs']} times, {seconds(wall)} of wall time each (this computer's clock)\n",
+            f"runs here: {group[0]['runs']}, {seconds(wall)} of wall time each (this computer's clock)\n",
             markup=False,
         )
     if page is not None:

@@ -22,6 +22,7 @@ _NOT_USER = (
 # Models of the zoo live inside the package but read like a user's program. So does all that is installed beside
 # the standard library, whose folder holds it.
 _USER = (os.path.join(_SRC, "abele", "zoo") + os.sep,)
+_COMMAND = os.path.join(_SRC, "abele", "programs.py")
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 _MEANS_GRADIENTS = (os.path.join("torch", "utils", "checkpoint.py"), os.path.join("torch", "_library", "autograd.py"))
 _FUNCTION = os.path.join("torch", "autograd", "function.py")
@@ -75,6 +76,8 @@ class Origins:
         frame = sys._getframe(1)
         file, line = "", 0
         while frame is not None:
+            if frame.f_code.co_filename == _COMMAND:
+                break  # beyond it the command line begins, not the user's program
             name = self._shown(frame.f_code.co_filename)
             if name is not None:
                 file, line = name, frame.f_lineno
