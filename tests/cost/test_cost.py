@@ -289,3 +289,19 @@ def test_steps_without_work_cost_nothing():
     main = dataclasses.replace(schedule.main, nodes=(*schedule.main.nodes, step))
     more = cost(dataclasses.replace(schedule, main=main), small(8))
     assert more.cycles == cost(schedule, small(8)).cycles
+
+
+def test_a_schedule_read_back_costs_the_same():
+    """What is cached as text is charged as what was just compiled: equal plans count once, one object or not."""
+    from tests.compile.nets import layered, parameters
+
+    from abele.compile import CompileOptions, compile_graph
+    from abele.compile.passes.update import Optimiser
+    from abele.machine import find_system
+    from abele.schedule.text import parse_schedule, print_schedule
+
+    graph, system = layered(3, width=64, batch=16), find_system("m2000")
+    sgd = Optimiser("sgd", (parameters(graph),), ((("momentum", 0.9), ("dampening", 0.0), ("weight_decay", 0.0)),))
+    made = compile_graph(graph, CompileOptions(system, optimiser=sgd, outline=False)).schedule
+    read = parse_schedule(print_schedule(made))
+    assert cost(read, system).to_json() == cost(made, system).to_json()

@@ -26,7 +26,7 @@ from abele.machine.exchange import (
 from abele.machine.system import System
 from abele.schedule.layout import Layout
 from abele.schedule.liveness import Copies, Liveness, Pair
-from abele.schedule.records import Access, Call, ComputeSet, Function, Node, Repeat, Schedule, Step, Tensor
+from abele.schedule.records import Access, Call, ComputeSet, Function, Node, Plan, Repeat, Schedule, Step, Tensor
 from abele.schedule.vertex import Work, vertex_kind
 
 PARTS = ("compute", "exchange", "links", "sync", "host", "bubble")
@@ -123,6 +123,8 @@ class Charger:
         self.chip = system.chip
         self.plans: dict[tuple, PlanCost] = {}
         self.by_step: dict[int, PlanCost] = {}
+        self._numbers: dict[Plan, int] = {}
+        self._number_of: dict[int, int] = {}
         self.nodes: dict[int, Cycles] = {}
         self.totals: dict[int, Cycles] = {}
         self.functions: dict[str, Cycles] = {}
@@ -138,12 +140,19 @@ class Charger:
             known = self.by_step[id(step)] = self._shared(step)
         return known
 
+    def _number(self, plan: Plan) -> int:
+        """A number that equal plans share, whether or not they are one object."""
+        known = self._number_of.get(id(plan))
+        if known is None:
+            known = self._number_of[id(plan)] = self._numbers.setdefault(plan, len(self._numbers))
+        return known
+
     def _shared(self, step: Step) -> PlanCost:
         tensors = [self.schedule.tensors[use.tensor] for use in step.operands]
         homes = tuple(self.columns.number(t.home) for t in tensors)
         far = tuple(t.ipu if t.ipu != step.origin.ipu else -1 for t in tensors)
         types = tuple(use.type for use in (*step.operands, *step.results))
-        key = (id(step.plan), homes, types, far, step.origin.ipu if any(f >= 0 for f in far) else -1)
+        key = (self._number(step.plan), homes, types, far, step.origin.ipu if any(f >= 0 for f in far) else -1)
         known = self.plans.get(key)
         if known is None:
             known = self.plans[key] = self._plan(step, tensors)
