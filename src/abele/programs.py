@@ -142,9 +142,9 @@ def compile_options(
 ) -> CompileOptions:
     """Options for a loaded model; unknown names raise ``InvalidOption``."""
     spec = None
+    if optimizer not in OPTIMISERS:
+        raise InvalidOption(f"There is no optimizer {optimizer!r}", remedy=suggest(optimizer, OPTIMISERS))
     if loaded.train:
-        if optimizer not in OPTIMISERS:
-            raise InvalidOption(f"There is no optimizer {optimizer!r}", remedy=suggest(optimizer, OPTIMISERS))
         kind, numbers, attributes = OPTIMISERS[optimizer]
         spec = Optimiser(kind, (loaded.parameters,), (tuple(numbers.items()),), attributes)
     return CompileOptions(
@@ -165,7 +165,13 @@ def _from_zoo(model: str, batch: int, train: bool, small: bool, weights: bool):
 
     entry = find(ZOO, model)
     module = entry.build(small, training=train, device="cpu" if weights else "meta")
-    return module, entry.inputs(batch, small=small, training=train)
+    try:
+        return module, entry.inputs(batch, small=small, training=train)
+    except (RuntimeError, TypeError, MemoryError, OverflowError) as error:  # torch's, of sizes that it cannot make
+        raise InvalidOption(
+            f"Inputs for a batch of {batch} cannot be made: {str(error).splitlines()[0]}",
+            remedy="Choose a smaller --batch; --accumulate and --replicas make a step larger.",
+        ) from error
 
 
 def _from_file(model: str, batch: int):
@@ -197,6 +203,10 @@ def _from_text(path: Path, train: bool) -> Loaded:
         graph = parse_graph(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidOption(f"The graph {str(path)!r} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidOption(
+            f"The graph {str(path)!r} is no text: {error}", remedy="Compare it with what `abele opt MODEL` prints."
+        ) from error
     data = graph.inputs_of("data")
     batch = next((v.shape[0] for v in data.values() if v.shape), 1)
     parameters = tuple(n for n, v in graph.inputs_of("state").items() if v.dtype.is_float)

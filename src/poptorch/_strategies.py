@@ -156,11 +156,14 @@ class PipelinedExecution(_IExecutionStrategy):
             ipu = next(i for i in (stage._ipu, ipu_id, stage._stage_id) if i is not None)
             return Placement(ipu=ipu, stage=stage._stage_id, block=name)
         if self._auto_stage is AutoStage.SameAsIpu:
+            if ipu_id is None and user_id is not None:
+                ipu_id = self._auto_ids.get(name)  # a block that was begun before keeps its place
             if ipu_id is None:
                 raise Error(
                     f"The block {name!r} has no IPU: give it an ipu_id, or set an execution strategy with a "
                     "poptorch.Stage for it."
                 )
+            self._auto_ids[name] = ipu_id
             return Placement(ipu=ipu_id, stage=ipu_id, block=name)
         if name not in self._auto_ids:
             self._auto_ids[name] = self._next_auto_stage

@@ -28,6 +28,9 @@ ON_ONE_LINE = {
     "no number": (["profile", "mlp", "--batch", "two"], "--batch", "integer"),
     "number out of range": (["profile", "mlp", "--batch", "0"], "--batch", "1"),
     "unknown optimizer": (["profile", "mlp", "--train", "--optimizer", "adm"], "adm", "'adam'"),
+    "unknown optimizer, inference": (["profile", "mlp", "--optimizer", "adm"], "adm", "'adam'"),
+    "batch beyond memory": (["profile", "mlp", "--batch", str(10**14)], str(10**14), "smaller --batch"),
+    "batch beyond integers": (["profile", "mlp", "--batch", str(10**20)], str(10**20), "smaller --batch"),
     "unknown recomputation": (["profile", "mlp", "--recompute", "all"], "all", "layers"),
     "unknown pass": (["opt", "mlp", "--after", "fuze"], "fuze", "'fuse'"),
     "too few IPUs": (["profile", "mlp", "--replicas", "8"], "8 IPUs", "larger system"),
@@ -235,3 +238,20 @@ def test_ctrl_c_while_a_report_is_written(monkeypatch: pytest.MonkeyPatch, tmp_p
     with contextlib.suppress(KeyboardInterrupt):
         common.write_file(tmp_path / "report.html", "text")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_that_is_no_text(abele, tmp_path: Path) -> None:
+    graph = tmp_path / "some.graph"
+    graph.write_bytes(b"\xff\xfe\x00graph")
+    assert "some.graph" in abele("opt", str(graph)).one_paragraph()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("arguments", [["systems"], ["zoo", "--json"]])
+def test_output_that_finds_no_space(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "abele", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert "no space" in done.stderr and "Traceback" not in done.stderr

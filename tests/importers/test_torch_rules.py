@@ -10,7 +10,7 @@ from helpers import copied, result, run, same
 from torch import nn
 from torch.nn import functional as F
 
-from abele.errors import Unsupported
+from abele.errors import InvalidOperand, Unsupported
 from abele.importers.torch import capture
 
 G = torch.Generator().manual_seed(7)
@@ -521,3 +521,43 @@ def test_torch_decompositions_stand_in_for_rules():
 def test_copied_gives_tensors_of_its_own():
     (other,) = copied((X,))
     assert other is not X and torch.equal(other, X)
+
+
+MARGINS = torch.tensor([[0.4, -0.2, 0.9], [0.1, 0.3, -0.5], [1.2, 0.0, 0.7]])
+LABELS = torch.tensor([[2, -1, 0], [1, 0, 2], [-1, 0, 1]])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_behind_the_end_of_a_list_do_not_count(reduction: str) -> None:
+    same(lambda x, labels: F.multilabel_margin_loss(x, labels, reduction=reduction), MARGINS, LABELS)
+    same(lambda x, labels: F.multilabel_margin_loss(x, labels, reduction=reduction), MARGINS[0], LABELS[0])
+
+
+def test_matrices_are_transposed_inside_decompositions() -> None:
+    """``mT`` of three dimensions reaches the importer as itself from torch's own decompositions only."""
+    same(lambda theta: F.affine_grid(theta, [2, 1, 3, 4], align_corners=False), normal(2, 2, 3))
+    same(lambda x: torch.ops.aten.mT(x) * 2, normal(2, 3, 4))
+    same(lambda x: torch.ops.aten.adjoint(x) * 2, normal(2, 3, 4))
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_a_list_of_lists_indexes_as_in_torch() -> None:
+    same(lambda x: x[[[0, 1], [2, 0]]], normal(3, 4, 5))
+    same(lambda x: x[[2, 0]], normal(3, 4, 5))
+
+
+def test_numbers_beyond_the_machines_integers_are_refused() -> None:
+    with pytest.raises(InvalidOperand, match="1099511627776"):
+        capture(lambda x: x + 2**40, (torch.tensor([1]),))
+    same(lambda x: x + -(2**31), torch.tensor([1]))
+
+
+@pytest.mark.parametrize("made", [lambda x: {x}, lambda x: (x, (y for y in (x,))), lambda x: {"a": _Holder(x)}])
+def test_results_that_hide_tensors_are_refused(made) -> None:
+    with pytest.raises(Unsupported, match="with tensors in it"):
+        capture(lambda x: made(x + 1), (normal(3),))
+
+
+class _Holder:
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor

@@ -193,3 +193,27 @@ def test_with_ipus() -> None:
     assert m2000.with_ipus(4) is m2000
     with pytest.raises(InvalidOption, match="at least 1"):
         m2000.with_ipus(0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tiles": 1.5},
+        {"tiles": 0},
+        {"tiles": "many"},
+        {"clock_hz": float("nan")},
+        {"exchange_bytes_per_cycle": 0},
+        {"sync_cycles": -3},
+        {"load_watts": float("inf")},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_chip_can_have_are_refused(change: dict) -> None:
+    (name,) = change
+    with pytest.raises(InvalidOption, match=name):
+        gc200.derive("strange", **change)
+
+
+def test_a_system_has_a_whole_number_of_ipus() -> None:
+    with pytest.raises(InvalidOption, match=r"1\.5"):
+        one_ipu(gc200).with_ipus(1.5)

@@ -46,6 +46,22 @@ def test_blocks_by_ipu():
     assert places(poptorch.PipelinedExecution(), forward) == [(0, 0), (1, 1), (2, 2), (1, 1)]
 
 
+def test_a_block_begun_again_keeps_its_place():
+    def forward(op):
+        for name, ipu in (("a", 0), ("b", 1), ("a", None), ("b", None)):
+            with poptorch.Block(name, ipu_id=ipu):
+                op()
+
+    assert places(poptorch.PipelinedExecution(), forward) == [(0, 0), (1, 1), (0, 0), (1, 1)]
+
+    def elsewhere(op):
+        with poptorch.Block("c"):
+            op()
+
+    with pytest.raises(poptorch.Error, match="'c' has no IPU"):
+        places(poptorch.PipelinedExecution(), elsewhere)
+
+
 def test_stages_that_increment():
     def forward(op):
         poptorch.Block.useAutoId()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any
@@ -48,6 +49,11 @@ def main(arguments: list[str] | None = None) -> None:
         status = INTERRUPTED
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        remedy = "Make room on the disk, or send the output elsewhere."
+        sys.exit(fail(InvalidOption("The output cannot be written: no space is left on the device", remedy=remedy)))
     if status == INTERRUPTED:  # typer makes it of Ctrl-C
         console(stderr=True).print("Interrupted. Nothing was left half-written; the cache is intact.")
     if isinstance(status, int) and status:  # of a typer.Exit

@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from abele.errors import InvalidOption, suggest
-from abele.machine.constants import Constant, changed, complete, dtype_bytes, number
+from abele.machine.constants import Constant, changed, checked, complete, dtype_bytes, number
 from abele.machine.cycles import ESTIMATES, Estimate
 
 VertexCost = Callable[..., Any]
@@ -88,12 +88,11 @@ class Chip:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", complete(self, self.constants))
-        if self.tiles < 1 or self.workers < 1 or self.tile_memory < 1 or self.clock_hz <= 0:
-            raise InvalidOption(
-                f"The chip '{self.name}' has {self.tiles} tiles, {self.workers} workers, "
-                f"{self.tile_memory} bytes a tile and a clock of {self.clock_hz} Hz",
-                remedy="Each must be positive.",
-            )
+        checked(self, whole=("tiles", "workers", "tile_memory"))
+        needed = ("tiles", "workers", "tile_memory", "clock_hz", "data_path_bytes", "exchange_bytes_per_cycle")
+        for name in needed:
+            if not getattr(self, name):
+                raise InvalidOption(f"The chip '{self.name}' has 0 as {name}", remedy="Give a positive number.")
         for vertex in self.vertex_costs:
             if vertex not in ESTIMATES:
                 raise InvalidOption(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from abele.errors import InvalidOption, suggest
@@ -95,3 +97,16 @@ def changed(record: Any, changes: Mapping[str, float | Constant], constants: dic
         else:
             values[name] = change
     return values
+
+
+def checked(record: Any, whole: tuple[str, ...]) -> None:
+    """Refuse values that are no finite, non-negative numbers, and fractions in the fields ``whole``."""
+    for name in dict.fromkeys((*number_fields(record), *whole)):
+        value = getattr(record, name)
+        counts = name in whole
+        if isinstance(value, Integral if counts else Real) and 0 <= float(value) < inf:
+            continue
+        kind, wanted = type(record).__name__.lower(), "a whole number" if counts else "a finite number"
+        raise InvalidOption(
+            f"The {kind} '{record.name}' has {value!r} as {name}", remedy=f"Give {wanted}, not negative."
+        )

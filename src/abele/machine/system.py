@@ -15,7 +15,7 @@ from typing import Any
 
 from abele.errors import InvalidOption, suggest
 from abele.machine.chip import Chip
-from abele.machine.constants import Confidence, Constant, changed, complete, number
+from abele.machine.constants import Confidence, Constant, changed, checked, complete, number
 from abele.machine.presets import bow, c600, gc200, mk1
 from abele.user import load_file
 
@@ -55,6 +55,7 @@ class System:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", complete(self, self.constants))
+        checked(self, whole=("ipus", "ipus_per_machine"))
         if self.ipus < 1 or self.ipus_per_machine < 1:
             raise InvalidOption(
                 f"The system '{self.name}' has {self.ipus} IPUs, {self.ipus_per_machine} in a machine",

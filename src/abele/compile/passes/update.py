@@ -77,7 +77,13 @@ class Update:
         states = graph.inputs_of("state")
         gradients = {name: g for name, g in graph.outputs_of("gradient").items() if name in states}
         homes = _places(graph)
-        outputs = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "gradient"]
+        written = graph.outputs_of("state")  # a forward may write weights too; what it wrote is updated
+        updated = {name for names in spec.groups for name in names if name in gradients}
+        outputs = [
+            (v, p)
+            for v, p in zip(graph.outputs, graph.output_ports, strict=True)
+            if p.kind != "gradient" and not (p.kind == "state" and p.name in updated)
+        ]
         with builder.at(replace(builder.origin, phase="update")):
             gradients = self.scaled(builder, graph, gradients)
             step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
@@ -87,7 +93,8 @@ class Update:
                     if name not in gradients:
                         continue
                     with builder.at(replace(homes.get(states[name], Origin()), phase="update", file="", line=0)):
-                        self.weight(builder, name, states[name], gradients[name], step, numbers, outputs)
+                        weight = written.get(name, states[name])
+                        self.weight(builder, name, weight, gradients[name], step, numbers, outputs)
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
 
     def scaled(self, b: Builder, graph: Graph, gradients: Mapping[str, Value]) -> dict[str, Value]:

@@ -162,6 +162,7 @@ def capture(
         result = program(*new_args, **new_kwargs)
         origins.settle()
         outputs, output_structure = tree.flatten(result)
+        _refuse_hidden(output_structure)
         with tracer.located():
             anchors = [tracer.read(t) for t in outputs]
     ports = [Port("anchor", p) for p in tree.paths(output_structure)]
@@ -265,6 +266,21 @@ def _argument_names(program: Any, args: tuple, kwargs: dict) -> list[str]:
     for head, value in zip([*heads, *kwargs], [*args, *kwargs.values()], strict=True):
         names += tree.paths(tree.flatten(value, str(head))[1])
     return names
+
+
+def _refuse_hidden(structure: tree.Structure) -> None:
+    """Refuse results that keep tensors where they cannot be given values: sets, generators, objects of the user's."""
+    for value in tree.constants(structure):
+        inside = value if isinstance(value, set | frozenset) else vars(value).values() if _is_record(value) else ()
+        if isinstance(value, Iterator) or any(isinstance(i, torch.Tensor) for i in inside):
+            raise Unsupported(
+                f"The forward returns a {type(value).__name__} with tensors in it",
+                remedy="Return tensors in tuples, lists, dicts, named tuples or dataclasses.",
+            )
+
+
+def _is_record(value: object) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module)
 
 
 def _same_structure(a: tree.Structure, b: tree.Structure) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from abele.errors import InvalidOperand
 from abele.importers.torch.dtypes import machine_dtype
 from abele.ir import Builder, DType, TensorType, Value
 
@@ -53,6 +54,11 @@ class Emitter:
             value = float(value)
         else:
             value = int(value)
+            if dtype is DType.I32 and not -(2**31) <= value < 2**31:
+                raise InvalidOperand(
+                    f"The number {value} is used with integers, and those of the machine have 32 bits",
+                    remedy="Keep it within those of a 32-bit integer, or compute in float.",
+                )
         return self.b.constant(value, dtype, shape)
 
     def operand(self, x: Operand, dtype: DType | None = None) -> Value:

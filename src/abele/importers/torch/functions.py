@@ -80,7 +80,9 @@ def _detach(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         return func(*args, **kwargs)
     result = tracer.plainly(twin, source)
     with tracer.located():
-        tracer.places.add_view(result, source, lambda e, x: tracer.stop_gradient(x), lambda e, x, new: new)
+        tracer.places.add_view(
+            result, source, lambda e, x: tracer.stop_gradient(x), lambda e, x, new: tracer.straight_through(new, x)
+        )
     return result
 
 
@@ -88,7 +90,7 @@ def _detach(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """``x.data = y`` writes the elements of ``y`` into ``x``, which keeps its place."""
     target, source = args
-    with tracer.located():
+    with tracer.located(), torch.no_grad():
         tracer.write(target, tracer.read(source))
 
 
@@ -96,6 +98,8 @@ def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """Lists of numbers in an index become tensors here; torch would make them without telling."""
     target, index, *value = args
+    if isinstance(index, list) and any(isinstance(i, list | tuple | slice | None) for i in index):
+        index = tuple(index)  # as torch takes it, which warns
     if isinstance(index, tuple):
         index = tuple(_as_tensor(item) for item in index)
     return func(target, _as_tensor(index), *value)

@@ -62,6 +62,15 @@ def paths(structure: Structure) -> list[str]:
     return [leaf.path for leaf in _leaves(structure)]
 
 
+def constants(structure: Structure) -> Iterator[Any]:
+    """Everything in it that is no tensor."""
+    if isinstance(structure, Constant):
+        yield structure.value
+    elif isinstance(structure, Node):
+        for item in structure.items:
+            yield from constants(item)
+
+
 def _leaves(structure: Structure) -> Iterator[Leaf]:
     if isinstance(structure, Leaf):
         yield structure

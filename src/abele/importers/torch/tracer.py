@@ -153,11 +153,20 @@ class Tracer(TorchDispatchMode):
 
     def write(self, tensor: torch.Tensor, value: Value) -> None:
         """The tensor's elements become ``value``, which is cast and broadcast to the tensor's type."""
+        known = self.places.knows(tensor)
         self.adopt(tensor)
         value = self.e.expand(self.e.cast(value, machine_type(tensor).dtype), tensor.shape)
         if self.training and not torch.is_grad_enabled():
-            self._freeze(value)
+            before = self.places.read(tensor) if known else None
+            if before is None or before in self._frozen:
+                self._freeze(value)
+            else:
+                value = self.straight_through(value, before)
         self.places.write(tensor, value)
+
+    def straight_through(self, value: Value, before: Value) -> Value:
+        """What is written without autograd's knowledge: new values, the gradient of those ``before``."""
+        return self.e.emit("straight_through", value, before) if self.training and value.dtype.is_float else value
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """A constant is about to be written: from now on its storage stands for a value of the graph."""

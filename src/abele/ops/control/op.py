@@ -113,6 +113,29 @@ def _stop(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequ
 register(Composite("stop_gradient", {}, _stop, _samples({}), NotDifferentiable("the program detached its operand")))
 
 
+def _straight_through(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    need_operands("straight_through", [v.type for v in operands], 2)
+    if operands[0].type != operands[1].type:
+        raise InvalidOperand(f"straight_through has operands {operands[0].type} and {operands[1].type}")
+    return operands[:1]
+
+
+def _to_source(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
+    return (None, given[0])
+
+
+# The first operand, whose gradient goes to the second as it is: what was written over a tensor behind autograd's back.
+register(
+    Composite(
+        "straight_through",
+        {},
+        _straight_through,
+        lambda: [Sample((Arg(t), Arg(t)), {}) for t in (f32(3, 5), f32(), f16(67), f32(0, 2))],
+        _to_source,
+    )
+)
+
+
 # Streams
 
 

@@ -49,9 +49,22 @@ def take(e: Emitter, x: Value, index: Value) -> Value:
 
 
 @rule("embedding")
-def embedding(e: Emitter, weight: Value, indices: Value, padding_idx: int = -1, *_: Any, **__: Any) -> Value:
+def embedding(
+    e: Emitter, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False, *_: Any
+) -> Value:
+    """``sparse``, the last argument, says how torch keeps the gradient."""
     padding = None if padding_idx < 0 else padding_idx
-    return e.emit("embedding", weight, e.cast(indices, DType.I32), padding_index=padding)
+    indices = e.cast(indices, DType.I32)
+    rows = e.emit("embedding", weight, indices, padding_index=padding)
+    if not scale_grad_by_freq:
+        return rows
+    # The gradient of a row is divided by how often the micro-batch looks it up.
+    flat = e.reshape(indices, (indices.type.size,))
+    ones = e.number(1, weight.dtype, flat.shape)
+    counts = e.emit("scatter_add", e.number(0, weight.dtype, weight.shape[:1]), flat, ones, axis=0)
+    shares = e.emit("reciprocal", e.emit("gather", counts, indices, axis=0))
+    shares = e.reshape(shares, (*indices.shape, 1))
+    return e.emit("straight_through", rows, e.emit("mul", rows, e.expand(shares, rows.shape)))
 
 
 def from_start(e: Emitter, index: Value, size: int) -> Value:

@@ -196,12 +196,31 @@ def nll_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     F.triplet_margin_with_distance_loss,
     F.soft_margin_loss,
     F.multi_margin_loss,
-    F.multilabel_margin_loss,
     F.multilabel_soft_margin_loss,
 )
 def composed(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """A loss that torch composes of operations that have rules."""
     return _mark(tracer, func(*args, **kwargs))
+
+
+@function(F.multilabel_margin_loss)
+def multilabel_margin_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Hinges between each label of a row and each class that is none of them; a label of -1 ends a row's list.
+
+    Composed here: torch's own decomposition also counts the entries behind the end, as label 0.
+    """
+    given = _arguments(func, args, kwargs)
+    x, labels = (t.unsqueeze(0) if t.dim() == 1 else t for t in (given["input"], given["target"]))
+    valid = (labels < 0).to(torch.int32).cumsum(1) == 0
+    is_label = (valid.unsqueeze(2) & (labels.unsqueeze(2) == torch.arange(x.shape[1]))).any(1)
+    chosen = x.gather(1, labels.clamp(min=0))
+    hinges = (1 - chosen.unsqueeze(2) + x.unsqueeze(1)).clamp(min=0)  # [row, label, class]
+    counted = valid.unsqueeze(2) & ~is_label.unsqueeze(1)
+    losses = torch.where(counted, hinges, 0).sum((1, 2)) / x.shape[1]
+    reduction = _reduction(given)
+    if reduction == "none":
+        return _mark(tracer, losses if given["input"].dim() > 1 else losses.squeeze(0))
+    return _mark(tracer, losses.mean() if reduction == "mean" else losses.sum())
 
 
 @function(F.gaussian_nll_loss)

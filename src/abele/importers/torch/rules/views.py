@@ -97,9 +97,15 @@ def transpose(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
     return [_permuted(order)]
 
 
-@view("t", "numpy_T", "adjoint", "mT")
+@view("t", "numpy_T")
 def t(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
     return [_permuted(range(x.dim())[::-1])]
+
+
+@view("mT", "mH", "adjoint")
+def matrix_transpose(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
+    """Of the last two dimensions alone."""
+    return transpose(x, (-2, -1), {})
 
 
 @view("permute")

@@ -1,0 +1,121 @@
+"""What training makes of code that goes behind autograd's back, and of gradients that torch treats apart."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import poptorch
+
+
+class _Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 2, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(self.result(x), target)
+
+    def result(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class ClampedParameter(_Weighted):
+    """The weight itself is written in every forward; the step starts from what was written."""
+
+    def result(self, x):
+        with torch.no_grad():
+            self.w.clamp_(-0.3, 0.3)
+        return x @ self.w
+
+
+class ClampedData(_Weighted):
+    def result(self, x):
+        self.w.data.clamp_(-0.3, 0.3)
+        return x @ self.w
+
+
+class ReplacedData(_Weighted):
+    def result(self, x):
+        self.w.data = self.w.data.clamp(-0.3, 0.3)
+        return x @ self.w
+
+
+class ScaledWithoutGradient(_Weighted):
+    """New values, the gradient of the old ones."""
+
+    def result(self, x):
+        h = x @ self.w
+        with torch.no_grad():
+            h.mul_(0.5)
+        return h * h
+
+
+class ScaledThroughDetach(_Weighted):
+    def result(self, x):
+        h = x @ self.w
+        h.detach().mul_(0.5)
+        return h + 1
+
+
+class Cosine(_Weighted):
+    """torch keeps norms from zero under no_grad, and differentiates them all the same."""
+
+    def result(self, x):
+        return F.cosine_similarity(x @ self.w, x[:, :2]).unsqueeze(1).expand(-1, 2)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize(
+    "kind", [ClampedParameter, ClampedData, ReplacedData, ScaledWithoutGradient, ScaledThroughDetach, Cosine]
+)
+def test_training_agrees_with_torch(kind: type[_Weighted], accumulation: int) -> None:
+    model = kind()
+    plain = copy.deepcopy(model)
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(accumulation)
+    options.outputMode(poptorch.OutputMode.All)
+    ours = poptorch.trainingModel(model, options, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    random = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        x, target = (torch.randn(4 * accumulation, n, generator=random) for n in (3, 2))
+        optimizer.zero_grad()
+        losses = []
+        for one, wanted in zip(x.chunk(accumulation), target.chunk(accumulation), strict=True):
+            losses.append(plain(one, wanted))
+            (losses[-1] / accumulation).backward()
+        optimizer.step()
+        expected = torch.stack(losses).detach()
+        torch.testing.assert_close(ours(x, target).reshape(-1), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.w.detach(), plain.w.detach(), rtol=1e-5, atol=1e-6)
+    ours.destroy()
+
+
+def test_embedding_scales_gradients_by_frequency() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(6, 3, scale_grad_by_freq=True)
+
+        def forward(self, words, target):
+            return F.mse_loss(self.table(words), target)
+
+    model = Model()
+    plain = copy.deepcopy(model)
+    words, target = torch.tensor([[0, 1, 5], [5, 5, 2]]), torch.zeros(2, 3, 3)
+    ours = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    ours(words, target)
+    plain(words, target).backward()
+    expected = plain.table.weight.detach() - plain.table.weight.grad
+    torch.testing.assert_close(model.table.weight.detach(), expected, rtol=1e-5, atol=1e-6)
+    ours.destroy()
+
+
+def test_empty_batch() -> None:
+    layer = nn.Linear(3, 2)
+    assert poptorch.inferenceModel(layer)(torch.empty(0, 3)).shape == (0, 2)
