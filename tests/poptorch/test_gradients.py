@@ -62,6 +62,33 @@ class ScaledThroughDetach(_Weighted):
         return h + 1
 
 
+class RowsWrittenWithoutGradient(_Weighted):
+    def result(self, x):
+        h = x @ self.w
+        with torch.no_grad():
+            h[0].mul_(0.5)
+            h[:, 1].add_(1)
+        h[1].data.zero_()
+        return h
+
+
+class ReadWithoutGradient(_Weighted):
+    """What is computed under no_grad takes nothing from the gradient of what it read."""
+
+    def result(self, x):
+        h = x @ self.w
+        with torch.no_grad():
+            copied, viewed, rows = h.clone(), h[:], h.view(-1)
+        return h + copied * viewed + rows.view_as(h)
+
+
+class ParameterReadWithoutGradient(_Weighted):
+    def result(self, x):
+        with torch.no_grad():
+            copied, viewed = self.w.clone(), self.w.view(3, 2)
+        return x @ self.w + (x @ copied) * (x @ viewed)
+
+
 class Cosine(_Weighted):
     """torch keeps norms from zero under no_grad, and differentiates them all the same."""
 
@@ -71,7 +98,18 @@ class Cosine(_Weighted):
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize(
-    "kind", [ClampedParameter, ClampedData, ReplacedData, ScaledWithoutGradient, ScaledThroughDetach, Cosine]
+    "kind",
+    [
+        ClampedParameter,
+        ClampedData,
+        ReplacedData,
+        ScaledWithoutGradient,
+        ScaledThroughDetach,
+        RowsWrittenWithoutGradient,
+        ReadWithoutGradient,
+        ParameterReadWithoutGradient,
+        Cosine,
+    ],
 )
 def test_training_agrees_with_torch(kind: type[_Weighted], accumulation: int) -> None:
     model = kind()

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from abele.errors import Unsupported
 from abele.importers.torch import dependent
-from abele.importers.torch.calls import tensors_in, twin
+from abele.importers.torch.calls import tensors_in
 from abele.importers.torch.table import FUNCTIONS, function
 from abele.importers.torch.tracer import Tracer
 
@@ -78,12 +78,8 @@ def _detach(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     source = args[0]
     if not tracer.training:
         return func(*args, **kwargs)
-    result = tracer.plainly(twin, source)
     with tracer.located():
-        tracer.places.add_view(
-            result, source, lambda e, x: tracer.stop_gradient(x), lambda e, x, new: tracer.straight_through(new, x)
-        )
-    return result
+        return tracer.view_apart(source, source, lambda e, x: x, lambda e, x, new: new)
 
 
 @function(_TENSOR.data.__set__)

@@ -101,6 +101,19 @@ class Storages:
         """The tensor's elements become ``value``, for every tensor that shares them."""
         self._write(place_of(tensor), value)
 
+    def whole(self, tensor: torch.Tensor) -> Value:
+        """The value now of the whole storage of which the tensor shows elements."""
+        root = self._root(place_of(tensor))
+        if root.value is None:
+            root.value = root.make()
+        return root.value
+
+    def exchange(self, tensor: torch.Tensor, value: Value) -> None:
+        """The whole storage of which the tensor shows elements stands for this value instead."""
+        root = self._root(place_of(tensor))
+        root.value = value
+        root.version += 1
+
     def root_of(self, tensor: torch.Tensor) -> Root:
         """The root that holds the tensor's elements."""
         return self._root(place_of(tensor))

@@ -35,6 +35,7 @@ from abele.importers.torch.dtypes import machine_type, to_numpy
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.origin import Origins
 from abele.importers.torch.storage import Place, Storages, place_of
+from abele.importers.torch.table import Read, Write
 from abele.ir import DType, Graph, Operation, Origin, Port, TensorType, Value, lookup
 
 LARGE = 1 << 20
@@ -65,7 +66,6 @@ class Tracer(TorchDispatchMode):
         self._local: dict[int, torch.UntypedStorage] = {}
         self._lifted: dict[tuple, Value] = {}
         self._known: dict[tuple, Value] = {}
-        self._frozen: dict[Value, Value | None] = {}
         self._input_values: set[Value] = set()
         self._handles: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = {}
         self._constant_roots: dict[Place, torch.Tensor] = {}
@@ -128,8 +128,7 @@ class Tracer(TorchDispatchMode):
     def read(self, tensor: torch.Tensor) -> Value:
         """The value for which a tensor stands; one that the graph does not know becomes a constant."""
         if self.places.knows(tensor):
-            value = self.places.read(tensor)
-            return self._stopped(value) if value in self._frozen and torch.is_grad_enabled() else value
+            return self.places.read(tensor)
         return self._lift(tensor)
 
     def _lift(self, tensor: torch.Tensor) -> Value:
@@ -153,16 +152,14 @@ class Tracer(TorchDispatchMode):
 
     def write(self, tensor: torch.Tensor, value: Value) -> None:
         """The tensor's elements become ``value``, which is cast and broadcast to the tensor's type."""
-        known = self.places.knows(tensor)
         self.adopt(tensor)
         value = self.e.expand(self.e.cast(value, machine_type(tensor).dtype), tensor.shape)
-        if self.training and not torch.is_grad_enabled():
-            before = self.places.read(tensor) if known else None
-            if before is None or before in self._frozen:
-                self._freeze(value)
-            else:
-                value = self.straight_through(value, before)
+        if not self._gradients_stop():
+            self.places.write(tensor, value)
+            return
+        before = self.places.whole(tensor)
         self.places.write(tensor, value)
+        self.places.exchange(tensor, self.straight_through(self.places.whole(tensor), before))
 
     def straight_through(self, value: Value, before: Value) -> Value:
         """What is written without autograd's knowledge: new values, the gradient of those ``before``."""
@@ -188,8 +185,8 @@ class Tracer(TorchDispatchMode):
             if value.shape != expected.shape:
                 raise Bug(f"The rule of {self.e.name} gave {value.type} for {expected}", where=self.where())
             value = self.e.cast(value, expected.dtype)
-        if self.training and not torch.is_grad_enabled():
-            self._freeze(value)
+        if self._gradients_stop():
+            value = self.stop_gradient(value)  # never the same value as that of a tensor through which gradients flow
         self.places.set(tensor, value)
         return tensor
 
@@ -211,10 +208,11 @@ class Tracer(TorchDispatchMode):
 
     # Gradients that stop
 
-    def _freeze(self, value: Value) -> None:
+    def _gradients_stop(self) -> bool:
+        """Whether the program that is to be trained has turned gradients off where it runs now."""
+        if not self.training or torch.is_grad_enabled():
+            return False
         reason = self.origins.who_stops_gradients()
-        if reason == "torch":
-            return
         if reason == "function":
             raise Unsupported(
                 "A torch.autograd.Function is used in a model that is trained",
@@ -222,14 +220,7 @@ class Tracer(TorchDispatchMode):
                 remedy="Its backward is Python code that cannot be captured: write the forward with plain "
                 "operations, whose gradient is derived, and use detach() where none should flow.",
             )
-        if value not in self._input_values:
-            self._frozen.setdefault(value, None)
-
-    def _stopped(self, value: Value) -> Value:
-        stopped = self._frozen[value]
-        if stopped is None:
-            stopped = self._frozen[value] = self.stop_gradient(value)
-        return stopped
+        return reason != "torch"
 
     def stop_gradient(self, value: Value) -> Value:
         """The same value, through which no gradient flows when the program is trained."""
@@ -333,16 +324,29 @@ class Tracer(TorchDispatchMode):
     def _view(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         result = func(*args, **kwargs)
         source = args[0]
-        results = result if isinstance(result, tuple | list) else [result]
-        for one, (read, write) in zip(results, call.rule(source, args[1:], kwargs), strict=True):
-            self.places.add_view(one, source, read, write)
-            stopped = self.training and not torch.is_grad_enabled()
+        several = isinstance(result, tuple | list)
+        results = list(result) if several else [result]
+        stopped = self.places.knows(source) and self._gradients_stop()
+        for index, (read, write) in enumerate(call.rule(source, args[1:], kwargs)):
+            if stopped:
+                results[index] = self.view_apart(results[index], source, read, write)
+            else:
+                self.places.add_view(results[index], source, read, write)
             # Read now, at the user's line, except what may never be read at all.
-            if self.places.knows(source) and (stopped or self.places.root_of(source).value is not None):
-                value = self.places.read(one)
-                if stopped:
-                    self._freeze(value)
-        return result
+            if self.places.knows(source) and self.places.root_of(source).value is not None:
+                self.places.read(results[index])
+        return type(result)(results) if several else results[0]
+
+    def view_apart(self, result: torch.Tensor, source: torch.Tensor, read: Read, write: Write) -> torch.Tensor:
+        """A view through which no gradient flows: in torch's memory apart from its source, or both were one place."""
+        apart = self.plainly(twin, result)
+        self.places.add_view(
+            apart,
+            source,
+            lambda e, x: self.stop_gradient(read(e, x)),
+            lambda e, x, new: self.straight_through(write(e, x, new), x),
+        )
+        return apart
 
     def _reshape_in_place(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         """``x.unsqueeze_(0)``: the tensor itself becomes a view of what it was."""
