@@ -24,7 +24,7 @@ def close(got: np.ndarray, want: np.ndarray, k: int) -> bool:
 
 
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from([(), (3,), (2, 2)]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_shape_and_transposition(m, n, k, a_turned, b_turned, batch) -> None:
     rng = np.random.default_rng(0)
     a = rng.normal(size=(*batch, *((k, m) if a_turned else (m, k)))).astype(np.float32)

@@ -20,7 +20,7 @@ PERMUTED = SHAPES.flatmap(lambda s: st.tuples(st.just(s), st.permutations(range(
 
 
 @given(PERMUTED, st.sampled_from(["f32", "u8", "i64"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_copies_permute(case, dtype) -> None:
     shape, order = case
     kind = {"f32": np.float32, "u8": np.uint8, "i64": np.int64}[dtype]

@@ -42,7 +42,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_layout(case) -> None:
     shape, (x, y) = case
     kernel = map_kernel(

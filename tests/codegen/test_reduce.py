@@ -26,7 +26,7 @@ def spaces(smallest: int = 1):
 
 
 @given(spaces())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_axes_and_layout(case) -> None:
     shape, chosen, order = case
     axes, kept = tuple(sorted(chosen)), [d for d in range(len(shape)) if d not in chosen]
@@ -124,7 +124,7 @@ def softmax_of(x, axis):
 
 
 @given(spaces(), st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_softmax_and_its_gradient(case, data) -> None:
     shape = case[0]
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -141,5 +141,9 @@ def test_softmax_and_its_gradient(case, data) -> None:
     p, d = softmax_of(x.astype(np.float64), axis), dy.astype(np.float64)
     assert np.allclose(y, p, rtol=3e-6, atol=1e-12)
     assert np.allclose(log_y, np.log(p), rtol=1e-6, atol=2e-6)
-    assert np.allclose(dx, p * (d - (p * d).sum(axis, keepdims=True)), rtol=1e-5, atol=2e-6)
-    assert np.allclose(log_dx, d - p * d.sum(axis, keepdims=True), rtol=1e-5, atol=2e-5)
+    # Both are differences of products: what is lost is relative to the terms, not to what is left of them.
+    size = np.abs(d)
+    wrong = np.abs(dx - p * (d - (p * d).sum(axis, keepdims=True)))
+    assert (wrong <= 1e-5 * p * (size + (p * size).sum(axis, keepdims=True))).all()
+    wrong = np.abs(log_dx - (d - p * d.sum(axis, keepdims=True)))
+    assert (wrong <= 1e-5 * (size + p * size.sum(axis, keepdims=True))).all()

@@ -47,7 +47,7 @@ sizes = st.integers(1, 9)
 splits = st.tuples(*(st.integers(1, 2) for _ in range(3)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(m=sizes, k=sizes, n=sizes, parts=splits, tiles=st.integers(8, 16), dtype=st.sampled_from([DType.F16, DType.F32]))
 def test_bytes_moved_are_bytes_charged(m, k, n, parts, tiles, dtype):
     parts = tuple(min(p, size) for p, size in zip(parts, (m, k, n), strict=True))
@@ -56,7 +56,7 @@ def test_bytes_moved_are_bytes_charged(m, k, n, parts, tiles, dtype):
     compare(run, charged(schedule, small(tiles)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(size=st.integers(4, 30), parts=st.integers(1, 4), tiles=st.integers(4, 9), replicas=st.integers(1, 2))
 def test_bytes_of_halos_and_loops(size, parts, tiles, replicas):
     schedule = check(loop(size, parts, tiles, 2, replicas))
@@ -169,7 +169,7 @@ def test_memory_by_hand():
     assert sum(t.bytes for t in m.by_tensor) == m.categories["state"] + m.categories["values"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(m=sizes, k=sizes, n=sizes, parts=splits, tiles=st.integers(8, 12))
 def test_memory_adds_up(m, k, n, parts, tiles):
     parts = tuple(min(p, size) for p, size in zip(parts, (m, k, n), strict=True))
@@ -232,7 +232,7 @@ def test_a_slower_vertex_or_exchange_costs_more():
     assert slow.cycles.compute == fast.cycles.compute
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 20),
     parts=st.integers(1, 4),

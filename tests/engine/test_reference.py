@@ -27,7 +27,7 @@ sizes = st.integers(1, 9)
 splits = st.tuples(*(st.integers(1, 2) for _ in range(3)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(m=sizes, k=sizes, n=sizes, parts=splits, tiles=st.integers(8, 12), dtype=st.sampled_from([DType.F16, DType.F32]))
 def test_dense(m, k, n, parts, tiles, dtype):
     parts = tuple(min(p, size) for p, size in zip(parts, (m, k, n), strict=True))
@@ -50,7 +50,7 @@ def test_dense(m, k, n, parts, tiles, dtype):
     assert scale.sets[0].received.sum() == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     size=st.integers(4, 20),
     parts=st.integers(1, 4),

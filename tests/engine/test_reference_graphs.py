@@ -52,7 +52,7 @@ def bytes_agree(run, schedule, system):
             np.testing.assert_array_equal(have.moved.received, want.received)
             assert have.moved.sent >= want.sent.max()
     profile = cost(schedule, system)
-    assert profile.cycles.total > 0 or not run.counts
+    assert profile.cycles.total > 0 or not any(count.sets for count in run.counts)
     assert sum(profile.memory.categories.values()) == profile.memory.max
 
 
@@ -60,7 +60,7 @@ def bytes_agree(run, schedule, system):
 def test_samples(name):
     samples = list(OPERATIONS[name].samples())
 
-    @settings(max_examples=4, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=4)
     @given(index=st.integers(0, len(samples) - 1), tiles=st.sampled_from([1, 4, 7, 16]))
     def run(index, tiles):
         sample, system = samples[index], system_of(tiles)
@@ -98,7 +98,7 @@ def network(width=6, layers=2, half=False, ipus=1):
     return b.finish([value], [Port("anchor", "y")])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(1, 2), st.sampled_from([1, 3, 8, 16]))
 def test_outlined_layers(width, layers, half, ipus, tiles):
     graph, system = network(width, layers, half, ipus), system_of(tiles, ipus)
@@ -129,7 +129,7 @@ def accumulation(count, size=7):
     return b.finish([b.add(w, b.mul(mean, rate))], [Port("state", "w")])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 4, 9]))
 def test_accumulation_over_replicas(count, replicas, tiles):
     graph, system = accumulation(count), system_of(tiles, 2)

@@ -15,7 +15,7 @@ from tests.ops.harness import Case, ask, machine, plan_and_run
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_plans_on_any_shape(data):
     draw = data.draw
     lead = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))

@@ -57,7 +57,7 @@ def case_of(name, attributes, x, w, y) -> Case:
     return Case(name, 0, Sample(tuple(map(Arg, operands)), attributes | shape[name] | {"partials": "f32"}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_plans_of_any_convolution_give_the_reference(data):
     case = case_of(data.draw(st.sampled_from(NAMES)), *data.draw(convolutions()))
@@ -68,7 +68,7 @@ def test_plans_of_any_convolution_give_the_reference(data):
     assert not list(check_plan(plan, uses[:2], uses[2:], homes, chip.tiles))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_convolution_agrees_with_torch(data):
     case = case_of(data.draw(st.sampled_from(NAMES)), *data.draw(convolutions()))

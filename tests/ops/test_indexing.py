@@ -16,7 +16,7 @@ from tests.ops.harness import Case, ask, assert_close, cotangents, gradients, ma
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_gather_and_scatter_add_are_each_others_transpose(data):
     """⟨gather(x), u⟩ = ⟨x, scatter_add(0, u)⟩, on any shape, axis and indices; plans agree on a few tiles."""
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
@@ -38,7 +38,7 @@ def test_gather_and_scatter_add_are_each_others_transpose(data):
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_plans_by_element_on_any_shape(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
     axis = data.draw(st.integers(0, len(shape) - 1))

@@ -43,7 +43,7 @@ def test_class_weights_are_torchs(reduction, smoothing, ignore):
 
 
 @given(st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_cross_entropy_on_any_shape(data):
     n, classes = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     rest = tuple(data.draw(st.lists(st.integers(1, 3), max_size=2)))

@@ -156,7 +156,7 @@ def test_turns_with_a_map_behind(shapes):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_shape_plans_to_the_right_numbers(data):
     size = st.integers(0, 40)
@@ -180,7 +180,7 @@ def test_planning_is_a_function_of_the_question():
 
 
 @given(st.integers(1, 5000), st.integers(1, 1472))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_part_counts_reach_every_length_with_the_fewest_parts(units, limit):
     counts = part_counts(units, limit)
     best: dict[int, int] = {}

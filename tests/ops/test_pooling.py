@@ -43,14 +43,14 @@ def pools(draw, names=("max_pool", "avg_pool", "max_pool_grad", "avg_pool_grad")
     return Case(name, 0, Sample(operands.get(name, (tied,)), attributes))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pools(), st.sampled_from([1, 4, 16]), st.data())
 def test_plans_of_any_pool_give_the_reference(case, tiles, data):
     chip = machine(tiles)
     plan_and_run(case, chip, [data.draw(st.sampled_from([None, flat(t, chip), even(t, chip)])) for t in case.operands])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pools(("max_pool", "avg_pool", "avg_pool_grad"), fewest=1))
 def test_any_pool_agrees_with_torch(case):
     values = case.values()

@@ -29,7 +29,7 @@ def case_of(cell: str, grad: bool, dtype: DType, t: int, b: int, i: int, h: int)
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 5)),
     tiles=st.integers(1, 16),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_plans_on_any_sizes(cell, grad, dtype, sizes, tiles):
     plan_and_run(case_of(cell, grad, dtype, *sizes), machine(tiles))
 

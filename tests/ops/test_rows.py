@@ -52,7 +52,7 @@ def rows(draw):
     return Case(name, 0, Sample(tuple(draws), attributes))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rows(), st.sampled_from([1, 6, 16]), st.booleans())
 def test_plans_give_the_reference_wherever_the_operand_lies(case, tiles, follows):
     chip = machine(tiles)
@@ -72,7 +72,7 @@ def test_plans_give_the_reference_wherever_the_operand_lies(case, tiles, follows
         assert error <= (2e-3 if str(t.dtype) == "f16" else 1e-5) * max(scale, 1.0), f"{case.name} result {i}"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-80, 80, width=32), min_size=1, max_size=24), st.sampled_from(["softmax", "log_softmax"]))
 def test_softmax_of_any_row_agrees_with_torch(row, name):
     case = Case(name, 0, Sample((Arg(f32(1, len(row))),), {"axis": 1}))

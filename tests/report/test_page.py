@@ -179,7 +179,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plain)
 def test_packing_loses_nothing_else(value):
     assert unpack(json.loads(json.dumps(pack(value)))) == value
@@ -206,7 +206,7 @@ moments = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(moments, st.integers(2, 9))
 def test_thinning_keeps_cycles_and_peaks(columns, most):
     *lengths, ipu, high = (list(column) for column in zip(*columns, strict=True))

@@ -16,7 +16,7 @@ from abele.schedule.geometry import columns, common_dimensions, lies_in, volume,
 from abele.schedule.rules import RULES
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(*(st.integers(1, 9) for _ in range(3)), st.tuples(*(st.integers(1, 2) for _ in range(3))))
 def test_sound_products(m, k, n, parts):
     parts = tuple(min(p, size) for p, size in zip(parts, (m, k, n), strict=True))
@@ -143,7 +143,7 @@ def test_windows_of_one_result_in_several_sets():
     assert complaints(dataclasses.replace(first, reads=(*first.reads, early)), second) != []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 20),
     parts=st.integers(1, 4),
@@ -200,7 +200,7 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(layouts, layouts)
 def test_lies_in_is_never_wrong(a, b):
     """Where the closed form says that a region lies on its tile, it does; in one view it says so whenever it does."""

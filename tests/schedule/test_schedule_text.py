@@ -28,7 +28,7 @@ def test_golden():
     assert print_schedule(dense()) == GOLDEN.read_text()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(*(st.integers(1, 9) for _ in range(3)), st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 2)]))
 def test_round_trip_of_products(m, k, n, parts):
     parts = tuple(min(p, size) for p, size in zip(parts, (m, k, n), strict=True))
