@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abele.cost import cost, explain
-from abele.cost.columns import Columns, most_sent, region_sizes, shared_by_pairs
+from abele.cost.columns import Columns, most_sent, most_sent_about, region_sizes, shared_by_pairs
 from abele.cost.cycles import PARTS, Charger
 from abele.engine.reference import run_reference
 from abele.errors import InvalidOption
@@ -20,7 +20,7 @@ from abele.ir.graph import Origin
 from abele.ir.interpret import Host
 from abele.ir.types import DType
 from abele.machine import bow, find_system, one_ipu
-from abele.schedule import Axis, Grid, Layout, Plan, Span, Step, check, spread
+from abele.schedule import Axis, Grid, Layout, Plan, Span, Step, check, parse_schedule, print_schedule, spread
 from abele.schedule.liveness import liveness
 
 sys.path.append(str(Path(__file__).parents[1] / "schedule"))
@@ -57,13 +57,52 @@ def test_bytes_moved_are_bytes_charged(m, k, n, parts, tiles, dtype):
 
 
 @settings(max_examples=30)
-@given(size=st.integers(4, 30), parts=st.integers(1, 4), tiles=st.integers(4, 9), replicas=st.integers(1, 2))
-def test_bytes_of_halos_and_loops(size, parts, tiles, replicas):
-    schedule = check(loop(size, parts, tiles, 2, replicas))
+@given(
+    size=st.integers(4, 30),
+    parts=st.integers(1, 4),
+    tiles=st.integers(4, 9),
+    replicas=st.integers(1, 2),
+    partly=st.booleans(),
+)
+def test_bytes_of_halos_and_loops(size, parts, tiles, replicas, partly):
+    schedule = check(loop(size, parts, tiles, 2, replicas, partly=partly))
+    assert parse_schedule(print_schedule(schedule)) == schedule
     hosts = [Host({"data": [draw(size, i), draw(size, 9 + i)]}) for i in range(replicas)]
     run = run_reference(schedule, [[draw(size, 5)]] * replicas, hosts)
     system = dataclasses.replace(small(tiles), ipus=replicas)
     compare(run, charged(schedule, system))
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    parts=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    reach=st.tuples(*(st.integers(0, 3) for _ in range(4))),
+    shift=st.integers(-2, 2),
+    first=st.integers(0, 2),
+)
+def test_what_a_halo_takes_is_counted_element_by_element(sizes, parts, reach, shift, first):
+    """Received and sent of a read with a halo, against the elements of every block; another grid sends at most all."""
+    parts = tuple(min(p, n) for p, n in zip(parts, sizes, strict=True))
+    axes = tuple(Axis(f"d{i}", n, p) for i, (n, p) in enumerate(zip(sizes, parts, strict=True)))
+    grid = Grid(axes, 16)
+    home = plain(Grid(axes, 16, first), sizes, 0, 1)
+    low, high = reach[:2], reach[2:]
+    spans = tuple(Span(i, 1, shift - a, a + b + 1) for i, (a, b) in enumerate(zip(low, high, strict=True)))
+    read = Layout(grid, sizes, spans)
+    owner = np.zeros(sizes, np.int64)
+    for block in range(grid.blocks):
+        owner[home.region(block)] = home.grid.tile(block)
+    received, sent = np.zeros(16, np.int64), np.zeros(sizes, bool)
+    for block in range(grid.blocks):
+        away = owner[read.region(block)] != grid.tile(block)
+        received[grid.tile(block)] = away.sum()
+        sent[read.region(block)] |= away
+    np.testing.assert_array_equal(Columns(16).missing(read, [home]), received)
+    most = np.bincount(owner[sent], minlength=1).max()
+    assert most_sent_about(home, read) >= most
+    if first == 0 and shift == 0:
+        assert most_sent_about(home, read) == most
 
 
 def compare(run, charger):

@@ -18,6 +18,7 @@ from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
+from abele.schedule.geometry import centre
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
 
@@ -147,6 +148,8 @@ class _Lowering:
                     draft = self.drafts[operands[int(access.name[2:])].tensor]
                     if draft.home is None and access.resident:
                         draft.home = access.layout
+                    elif draft.home is None and access.partly and centre(access.layout).is_partition:
+                        draft.home = centre(access.layout)
         for use in operands:
             self.settle(use.tensor)
 

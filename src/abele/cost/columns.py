@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abele.machine.exchange import pairs_share
-from abele.schedule.geometry import common_dimensions, overlap, volume, window
+from abele.schedule.geometry import common_dimensions, kept, overlap, volume, window
 from abele.schedule.layout import Grid, Layout
 
 
@@ -36,6 +36,15 @@ class Columns:
     def elements(self, layout: Layout) -> np.ndarray:
         """Elements of the layout on each tile, ``int64[tiles]``; do not write to it."""
         return self._remember("elements", layout, Layout.elements_on_tiles)
+
+    def missing(self, read: Layout, homes: Sequence[Layout]) -> np.ndarray:
+        """Elements of a read that do not lie on the tile that reads them, ``int64[tiles]``; do not write to it."""
+        key = ("missing", (read, *homes))
+        if key not in self._by_value:
+            column = np.zeros(read.grid.tiles, np.int64)
+            column[read.grid.tile(np.arange(read.grid.blocks))] = read.elements() - kept(read, homes)
+            self._by_value[key] = column
+        return self._by_value[key]
 
     def covered(self, grid: Grid) -> np.ndarray:
         """True for each tile that has a block of the grid, ``bool[tiles]``."""
@@ -84,6 +93,41 @@ def most_sent(home: Layout, read: Layout) -> int:
         return 0
     whole, factors = home.factors(box)
     return whole * math.prod(int(factor.max()) for factor in factors)
+
+
+def most_sent_about(home: Layout, read: Layout) -> int:
+    """Most elements that one tile sends when only what does not lie on a tile is received: ``most_sent``, without what
+    no other tile reads.
+
+    Along a dimension a part keeps to itself what lies between the windows of its neighbours; a tile keeps to itself
+    what its part keeps in all dimensions. Through another grid than the home's nothing is said to be kept.
+    """
+    sent = most_sent(home, read)
+    if home.grid != read.grid or home.shape != read.shape:
+        return sent
+    parts = [np.arange(axis.parts) for axis in home.grid.axes]
+    lengths, own = ([np.ones(axis.parts, np.int64) for axis in home.grid.axes] for _ in range(2))
+    inner = 1
+    for have, want, size in zip(home.spans, read.spans, home.shape, strict=True):
+        if have.axis is None:
+            if want.axis is not None:
+                return sent
+            inner *= size
+            continue
+        start, stop = have.bounds(home.grid, parts, size)
+        first, last = (np.broadcast_to(at, start.shape) for at in want.bounds(home.grid, parts, size))
+        if want.axis not in (None, have.axis):
+            return sent
+        none = last <= first
+        before = np.maximum.accumulate(np.where(none, 0, last))[:-1]
+        behind = np.minimum.accumulate(np.where(none, size, first)[::-1])[::-1][1:]
+        low, high = np.maximum(start, np.append(0, before)), np.minimum(stop, np.append(behind, size))
+        lengths[have.axis] *= np.maximum(0, stop - start)
+        own[have.axis] *= np.maximum(0, high - low)
+    count, alone = np.full(1, inner, np.int64), np.full(1, inner, np.int64)
+    for length, kept_ in zip(lengths, own, strict=True):
+        count, alone = np.multiply.outer(count, length).ravel(), np.multiply.outer(alone, kept_).ravel()
+    return min(sent, int((count - alone).max()))
 
 
 def messages(home: Layout, read: Layout) -> int:

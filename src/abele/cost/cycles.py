@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from abele.cost.columns import Columns, messages, most_sent, region_sizes, shared_by_pairs
+from abele.cost.columns import Columns, messages, most_sent, most_sent_about, region_sizes, shared_by_pairs
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.exchange import (
@@ -236,13 +236,17 @@ class Charger:
         sent, linked, links = 0, 0, 0.0
         for access in fetched:
             size, layout = types[access.name].dtype.bytes, access.layout
-            elements = self.columns.elements(layout)
-            column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
-            column += elements * size
-            code += self._code(layout, homes[access.name], size)
             source = far.get(access.name)
+            partly = access.partly and source is None
+            lies = homes[access.name]
+            elements = self.columns.missing(layout, lies) if partly else self.columns.elements(layout)
+            pairs = not partly and shared_by_pairs(layout, self.chip.tiles_per_exchange_bus)
+            column = paired if pairs else single
+            column += elements * size
+            gone = [(most_sent_about if partly else most_sent)(home, layout) for home in lies]
+            code += self._code(layout, lies, elements, gone, size)
             if source is None:
-                sent += sum(most_sent(home, layout) for home in homes[access.name]) * size
+                sent += sum(gone) * size
             else:
                 # over the links each element comes once, whatever number of tiles reads it
                 crossing = min(types[access.name].size, int(elements.sum())) * size
@@ -252,14 +256,17 @@ class Charger:
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
 
-    def _code(self, read: Layout, homes: Sequence[Layout], size: int) -> np.ndarray:
-        """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it."""
-        elements = self.columns.elements(read)
+    def _code(
+        self, read: Layout, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], size: int
+    ) -> np.ndarray:
+        """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it.
+
+        ``received`` elements on each tile, and ``sent`` at most by a tile of each home.
+        """
         runs = max(messages(home, read) for home in homes)
-        each = max(1, int(elements.max()) // runs)
-        code = exchange_code_bytes(self.chip, -(-elements // each))
-        for home in homes:
-            gone = most_sent(home, read)
+        each = max(1, int(received.max()) // runs)
+        code = exchange_code_bytes(self.chip, -(-received // each))
+        for home, gone in zip(homes, sent, strict=True):
             code = code + self.columns.covered(home.grid) * exchange_code_bytes(
                 self.chip, 0, -(-gone // each), gone * size
             )

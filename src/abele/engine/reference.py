@@ -286,7 +286,8 @@ def _read(
     sent: np.ndarray,
     count: SetCount,
 ) -> np.ndarray:
-    """The piece of one vertex; what does not lie on its tile is received from the tiles that own it."""
+    """The piece of one vertex: received from the tiles that own it, unless it is resident; a partly resident one only
+    as far as it does not lie there."""
     region = access.layout.region(block)
     elements = np.arange(held.type.size).reshape(access.layout.shape)[region]
     owner, tile = held.owner[elements], access.layout.grid.tile(block)
@@ -297,10 +298,11 @@ def _read(
         if (owner != tile).any():
             raise Bug(f"{label} calls {access.name} resident on tile {tile}, but it lies elsewhere")
     else:
-        size = elements.size * held.type.dtype.bytes
+        fetched = elements[owner != tile] if access.partly and held.ipu == ipu else elements.ravel()
+        size = fetched.size * held.type.dtype.bytes
         count.received[tile] += size
         count.linked += size if held.ipu != ipu else 0
-        sent[elements.ravel()] = True
+        sent[fetched] = True
     piece = held.values[owner, elements]
     return piece.astype(np.float64) if held.type.dtype.is_float else piece
 

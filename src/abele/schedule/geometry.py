@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from abele.schedule.layout import Layout
+from abele.schedule.layout import Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
@@ -148,16 +148,38 @@ def _lies_together(part: Layout, wholes: Sequence[Layout]) -> bool:
     windows = [window(whole) for whole in own]
     if len(own) < 2 or any(overlap(a, b) for a, b in itertools.combinations(windows, 2)):
         return False
-    tile, start, stop = columns(part)
-    missing = np.prod(np.maximum(0, stop - start), axis=0)
-    for whole in own:
-        held_by, have_start, have_stop = columns(whole)
-        block_on = np.full(whole.grid.tiles, -1)
+    return bool((kept(part, own) == part.elements()).all())
+
+
+def kept(read: Layout, homes: Iterable[Layout]) -> np.ndarray:
+    """Elements of each block of ``read`` that lie on the block's own tile, ``int64[blocks]``.
+
+    The homes are apart from one another; one in another view than the read's counts as lying elsewhere.
+    """
+    tile, start, stop = columns(read)
+    found = np.zeros(len(tile), np.int64)
+    for home in homes:
+        if home.shape != read.shape or home.grid.tiles != read.grid.tiles:
+            continue
+        held_by, have_start, have_stop = columns(home)
+        block_on = np.full(home.grid.tiles, -1)
         block_on[held_by] = np.arange(len(held_by))
         block = block_on[tile]
         shared = np.minimum(stop, have_stop[:, block]) - np.maximum(start, have_start[:, block])
-        missing -= np.where(block >= 0, np.prod(np.maximum(0, shared), axis=0), 0)
-    return bool((missing == 0).all())
+        found += np.where(block >= 0, np.prod(np.maximum(0, shared), axis=0), 0)
+    return found
+
+
+def centre(read: Layout) -> Layout:
+    """The layout through the same grid without windows: dimensions follow their axes one to one.
+
+    Where an operand is to lie of which a plan reads a window about each block, as far as that is a partition.
+    """
+    spans = tuple(
+        Span(span.axis if span.axis is not None and read.grid.axes[span.axis].size == size else None)
+        for span, size in zip(read.spans, read.shape, strict=True)
+    )
+    return Layout(read.grid, read.shape, spans)
 
 
 def _text(box: Window) -> str:
