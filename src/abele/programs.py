@@ -139,6 +139,7 @@ def compile_options(
     recompute: str = "checkpoints",
     offload: bool = False,
     memory_proportion: float | None = None,
+    pipeline: str = "grouped",
 ) -> CompileOptions:
     """Options for a loaded model; unknown names raise ``InvalidOption``."""
     spec = None
@@ -157,6 +158,7 @@ def compile_options(
         offload=offload,
         recompute=recompute,
         plan=PlanOptions() if memory_proportion is None else PlanOptions(memory_proportion),
+        pipeline=pipeline,
     )
 
 

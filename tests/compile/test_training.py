@@ -9,7 +9,9 @@ from abele.compile import CompileOptions, compile_graph
 from abele.compile.passes.update import Optimiser
 from abele.cost import cost
 from abele.engine import Engine
+from abele.errors import InvalidOption
 from abele.machine import find_system
+from abele.schedule.records import PIPELINES
 
 from .nets import layered, parameters, random_inputs
 
@@ -40,6 +42,8 @@ def train(steps=3, **changes):
         {"offload": True},
         {"recompute": "layers"},
         {"stages": 2, "split": True},
+        {"stages": 2, "split": True, "pipeline": "interleaved"},
+        {"stages": 2, "split": True, "pipeline": "sequential"},
         {"outline": False},
         {"fuse": False},
         {"accumulator": "f32"},
@@ -65,3 +69,17 @@ def test_a_pipeline_charges_its_bubble():
     _, _, profile = train(1, stages=2, split=True)
     assert profile.ipus == 2
     assert profile.cycles.bubble > 0
+
+
+def test_kinds_of_pipeline():
+    """By halves fewer micro-batches are stashed and imbalance costs more; one by one nothing overlaps."""
+    kinds = {kind: train(1, stages=2, split=True, pipeline=kind)[2] for kind in PIPELINES}
+    grouped, interleaved, sequential = (kinds[kind] for kind in ("grouped", "interleaved", "sequential"))
+    (fold,) = sequential.timeline.folds
+    assert fold.ramp == 0 and fold.length == pytest.approx(4 * fold.slot, rel=0.01)  # and what is carried
+    assert sequential.cycles.bubble == 0
+    assert grouped.timeline.folds[0].slot < interleaved.timeline.folds[0].slot < sequential.timeline.folds[0].slot
+    first = [p.memory.totals[0].max() for p in (grouped, interleaved, sequential)]
+    assert first[0] > first[1] > first[2]
+    with pytest.raises(InvalidOption, match=r"no pipeline 'grouping'.*grouped"):
+        CompileOptions(find_system("m2000"), pipeline="grouping")

@@ -140,6 +140,10 @@ def test_pipeline_stash():
     assert found["a"] == Interval("a", *whole, 5)
     assert found["b"] == Interval("b", *whole, 3)
     assert found["c"].copies == 1
+    by_halves = liveness(program([Repeat("body", 8, ("w",), ("t",), 3, pipeline="interleaved")], ("t",), [f]))
+    assert {i.tensor: i.copies for i in by_halves.intervals if i.tensor in "abc"} == {"a": 3, "b": 2, "c": 1}
+    one_by_one = liveness(program([Repeat("body", 8, ("w",), ("t",), 3, pipeline="sequential")], ("t",), [f]))
+    assert all(i.copies == 1 for i in one_by_one.intervals)
     plain_loop = liveness(program([Repeat("body", 8, ("w",), ("t",))], ("t",), [f]))
     assert all(i.copies == 1 for i in plain_loop.intervals)
 

@@ -40,6 +40,7 @@ def profile(
     ),
     replicas: int = typer.Option(1, min=1, help="Copies side by side on different data."),
     stages: int = typer.Option(1, min=1, help="Pipeline stages; the compiler cuts the model."),
+    pipeline: str = typer.Option("grouped", help="How stages take turns: grouped, interleaved or sequential."),
     system: str = typer.Option("bow-2000", help="Machine: a name (`abele systems`) or file.py:name."),
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     recompute: str = typer.Option("checkpoints", help="none, checkpoints or layers."),
@@ -58,6 +59,7 @@ def profile(
         "accumulate": accumulate,
         "replicas": replicas,
         "stages": stages,
+        "pipeline": pipeline,
         "optimizer": optimizer,
         "recompute": recompute,
         "offload": offload,
@@ -137,7 +139,7 @@ class _Asked:
         self.loaded = programs.load(
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
-        names = ("replicas", "accumulate", "stages", "optimizer", "recompute", "offload")
+        names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload")
         self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 

@@ -102,7 +102,8 @@ class _Lowering:
         if op.name == "call":
             return Call(name, actuals, tuple(results), op.origin)
         count, stages = int(op.attributes["count"]), int(op.attributes.get("stages", 1))  # type: ignore[arg-type]
-        return Repeat(name, count, actuals, tuple(results), stages, op.origin)
+        pipeline = str(op.attributes.get("pipeline", "grouped"))
+        return Repeat(name, count, actuals, tuple(results), stages, op.origin, pipeline)
 
     # steps --------------------------------------------------------------------------------------------------
 

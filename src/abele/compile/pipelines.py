@@ -25,6 +25,7 @@ from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
+from abele.schedule.records import PIPELINES
 
 RECOMPUTE = ("none", "checkpoints", "layers")
 
@@ -38,6 +39,7 @@ class CompileOptions:
         replicas: copies of the program that run side by side on different data.
         accumulation: micro-batches in a training step; for inference, turns of the pipeline in one run.
         stages: pipeline stages; above 1 with ``split`` the model is cut by the compiler, else the graph's origins say.
+        pipeline: how the stages take turns: ``grouped``, ``interleaved`` or ``sequential`` (``schedule.PIPELINES``).
         split: let the compiler cut the model into ``stages``.
         optimiser: what updates the weights; ``None`` for inference.
         loss_scaling: name of the hyper input that scales the loss, or empty.
@@ -65,8 +67,11 @@ class CompileOptions:
     outline: bool = True
     fuse: bool = True
     plan: PlanOptions = field(default_factory=PlanOptions)
+    pipeline: str = "grouped"
 
     def __post_init__(self) -> None:
+        if self.pipeline not in PIPELINES:
+            raise InvalidOption(f"There is no pipeline {self.pipeline!r}", remedy=suggest(self.pipeline, PIPELINES))
         if self.recompute not in RECOMPUTE:
             raise InvalidOption(
                 f"There is no recomputation {self.recompute!r}", remedy=suggest(self.recompute, RECOMPUTE)
@@ -97,7 +102,8 @@ def passes_for(options: CompileOptions) -> list[Pass]:
     if options.optimiser is not None:
         passes += _training(options, options.optimiser)
     else:
-        passes += [AdvanceSeed(), Streams(), Accumulate(options.accumulation, stages=options.stages)]
+        turns = Accumulate(options.accumulation, stages=options.stages, pipeline=options.pipeline)
+        passes += [AdvanceSeed(), Streams(), turns]
     passes += [Expand(), Fold(), CommonSubexpressions()]
     if options.recompute == "checkpoints":
         passes.append(Recompute())
@@ -113,7 +119,14 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
         Autodiff(parameters, options.loss_scaling, options.recompute == "layers"),
         AdvanceSeed(),
         Streams(),
-        Accumulate(options.accumulation, options.mean, options.accumulator, options.stages > 1, options.stages),
+        Accumulate(
+            options.accumulation,
+            options.mean,
+            options.accumulator,
+            options.stages > 1,
+            options.stages,
+            options.pipeline,
+        ),
         Replicate(options.replicas, options.mean),
         Update(optimiser, options.offload),
     ]

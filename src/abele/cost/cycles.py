@@ -6,7 +6,7 @@ each. Steps follow one another on a replica, except in a pipeline, where the tur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,15 @@ class PlanCost:
     busy: float
 
 
+Place = tuple[int, int, bool]
+"""Where a node runs: its IPU, its pipeline stage, and whether it is of the backward pass."""
+
+
+def place_of(node: Node) -> Place:
+    """Where a node runs."""
+    return node.origin.ipu, node.origin.stage, node.origin.phase != "forward"
+
+
 class Charger:
     """Charges the nodes of one schedule. Equal plans on equal types are charged once."""
 
@@ -128,7 +137,7 @@ class Charger:
         self.nodes: dict[int, Cycles] = {}
         self.totals: dict[int, Cycles] = {}
         self.functions: dict[str, Cycles] = {}
-        self.stages: dict[str, dict[int, Cycles]] = {}
+        self.stages: dict[str, dict[Place, Cycles]] = {}
         self.slots: dict[int, tuple[float, int]] = {}
 
     # plans ---------------------------------------------------------------------------------------------------
@@ -299,18 +308,18 @@ class Charger:
         return self.functions[function.name]
 
     def _function(self, function: Function) -> Cycles:
-        total, stages = Cycles(), dict[int, Cycles]()
+        total, stages = Cycles(), dict[Place, Cycles]()
         for node, shared in _runs(function.nodes):
             if isinstance(node, Step):
                 cost = self._step(node, shared)
                 self.nodes[id(node)] = cost
-                inside = {node.origin.ipu: cost}
+                inside = {place_of(node): cost}
             else:
                 cost, inside = self._control(node)
                 self.totals[id(node)] = cost
             total += cost
-            for ipu, part in inside.items():
-                stages[ipu] = stages.get(ipu, Cycles()) + part
+            for place, part in inside.items():
+                stages[place] = stages.get(place, Cycles()) + part
         self.stages[function.name] = stages
         return total
 
@@ -348,43 +357,51 @@ class Charger:
         sync = sync_cycles(self.system, s.replicas * s.ipus)
         return Cycles(links=self.chip.cycles(seconds), sync=sync) * share
 
-    def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[int, Cycles]]:
-        """Cycles of a call or repeat with everything inside, and the same by IPU."""
+    def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[Place, Cycles]]:
+        """Cycles of a call or repeat with everything inside, and the same by place."""
         callee = self.schedule.functions[node.function]
-        body, by_ipu = self.function(callee), self.stages
+        body, by_place = self.function(callee), self.stages
         copies = self.live.copies.get(id(node), Copies())
         around = self._copy(callee.name, copies.entry) + self._copy(callee.name, copies.exit)
-        here = node.origin.ipu
+        here = place_of(node)
         if isinstance(node, Call):
             self.nodes[id(node)] = around
-            inside = dict(by_ipu[callee.name])
+            inside = dict(by_place[callee.name])
             inside[here] = inside.get(here, Cycles()) + around
             return body + around, inside
         turns = self._copy(callee.name, copies.turns)
         between = turns * max(0, node.count - 1)
         self.nodes[id(node)] = around + between
         if node.stages > 1 and node.count:
-            total = self._pipeline(node, by_ipu[callee.name]) + around + between
+            slot, ramp = self._slot(node, by_place[callee.name])
+            self.slots[id(node)] = slot.total, ramp
+            total = slot * node.count + Cycles(bubble=ramp * slot.total) + around + between
             return total, {here: total}
-        inside = {ipu: part * node.count for ipu, part in by_ipu[callee.name].items()}
+        inside = {place: part * node.count for place, part in by_place[callee.name].items()}
         inside[here] = inside.get(here, Cycles()) + around + between
         return body * node.count + around + between, inside
 
-    def _pipeline(self, node: Repeat, stages: dict[int, Cycles]) -> Cycles:
-        """Time of overlapped turns: ``count`` slots of the slowest IPU, and the slots in which the pipeline fills and
-        drains, one fewer than its stages (2·stages − 1 of them when there is a backward pass)."""
-        slowest = max(stages.values(), key=lambda c: c.total, default=Cycles())
-        slowest += Cycles(sync=sync_cycles(self.system, self.schedule.ipus))
-        backward = self._has_backward(node.function)
-        ramp = 2 * node.stages - 2 if backward else node.stages - 1
-        self.slots[id(node)] = slowest.total, ramp
-        return slowest * node.count + Cycles(bubble=ramp * slowest.total)
+    def _slot(self, node: Repeat, places: Mapping[Place, Cycles]) -> tuple[Cycles, int]:
+        """Time that a pipelined loop takes for one micro-batch more, and the slots in which it fills and drains.
 
-    def _has_backward(self, name: str) -> bool:
-        return any(
-            node.origin.phase == "backward" or (not isinstance(node, Step) and self._has_backward(node.function))
-            for node in self.schedule.functions[name].nodes
-        )
+        IPUs wait for each other at the end of a slot, or of each half of it: the slowest decides. See ``PIPELINES``.
+        """
+        sync = Cycles(sync=sync_cycles(self.system, self.schedule.ipus))
+        if node.pipeline == "sequential":
+            # one after another: a sync where the micro-batch goes on to another stage
+            return sum(places.values(), Cycles()) + sync * len({place[1:] for place in places}), 0
+        backward = any(place[2] for place in places)
+        halves = 2 if node.pipeline == "interleaved" and backward else 1
+        work: list[dict[int, Cycles]] = [{} for _ in range(halves)]
+        for (ipu, stage, back), cycles in places.items():
+            half = work[(stage + back) % halves]
+            half[ipu] = half.get(ipu, Cycles()) + cycles
+        slot = Cycles()
+        for half in work:
+            slot += max(half.values(), key=lambda c: c.total, default=Cycles()) + sync
+        # A micro-batch goes through all stages, and back through all but the last, which turns round in its slot; an
+        # interleaved one takes half a slot for each of 2·stages places.
+        return slot, (2 * node.stages - 2 if backward else node.stages - 1) // halves
 
     # copies --------------------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ class _Line:
         frame = self.frames[main.name] = _Frame()
         self._moment("begin", None, main.name, 0, 1)
         self._touch(main.parameters, None)
-        self._walk(main, 0, 1, None, 1)
+        self._walk(main, 0, 1, None, None)
         self._moment("end", None, main.name, 0, 1)
         self._touch(main.results, None)
         self.intervals.extend(frame.intervals())
@@ -287,34 +287,36 @@ class _Line:
             if root not in self.untimed:
                 self.frames[self.sharing.owner[root]].touch(root, now, slot)
 
-    def _walk(self, function: Function, depth: int, times: int, origin: Origin | None, stages: int) -> None:
-        """``origin`` is that of the node of a pipelined body which runs this function, where there is one."""
+    def _walk(self, function: Function, depth: int, times: int, origin: Origin | None, pipeline: Repeat | None) -> None:
+        """``pipeline`` is the overlapped loop around, where there is one; ``origin`` that of the node of its body which
+        runs this function."""
         for node in function.nodes:
             where = origin or node.origin
-            slot = pipeline_slot(where, stages) if stages > 1 else None
+            slot = pipeline_slot(where, pipeline.stages) if pipeline else None
             if isinstance(node, Step):
                 self._moment("step", node, function.name, depth, times)
                 self._touch([*node.reads, *node.makes], slot)
                 continue
             callee = self.schedule.functions[node.function]
             count = node.count if isinstance(node, Repeat) else 1
-            pipelined = isinstance(node, Repeat) and node.stages > 1
+            overlapped = node if isinstance(node, Repeat) and node.overlaps else None
             frame = self.frames[callee.name] = _Frame()
             self._moment("enter", node, function.name, depth, times)
             start = len(self.moments) - 1
             self._touch(node.operands, slot)
-            self._touch(callee.parameters, None if pipelined else slot)
-            if isinstance(node, Repeat) and pipelined:
-                self._walk(callee, depth + 1, times * count, None, node.stages)
-            else:
-                self._walk(callee, depth + 1, times * count, where if stages > 1 else None, stages)
+            self._touch(callee.parameters, None if overlapped else slot)
+            inner = overlapped or pipeline
+            self._walk(callee, depth + 1, times * count, where if pipeline and not overlapped else None, inner)
             self._moment("exit", node, function.name, depth, times)
-            self._touch([*callee.results], None if pipelined else slot)
+            self._touch([*callee.results], None if overlapped else slot)
             self._touch(node.results, slot)
             if isinstance(node, Repeat):
-                self._touch(callee.parameters, None if pipelined else slot)
-            whole = (start, len(self.moments) - 1) if pipelined else None
-            self.intervals.extend(frame.intervals(whole, {self.roots[p] for p in callee.parameters}))
+                self._touch(callee.parameters, None if overlapped else slot)
+            parameters = {self.roots[p] for p in callee.parameters}
+            if overlapped is None:
+                self.intervals.extend(frame.intervals())
+            else:
+                self.intervals.extend(frame.stashed(start, len(self.moments) - 1, overlapped, parameters))
 
 
 class _Frame:
@@ -330,21 +332,34 @@ class _Frame:
             low, high = self.slots.setdefault(root, [slot, slot])
             self.slots[root] = [min(low, slot), max(high, slot)]
 
-    def intervals(
-        self, pipeline: tuple[int, int] | None = None, parameters: frozenset[str] | set[str] = frozenset()
-    ) -> Iterator[Interval]:
-        """The live ranges; what crosses slots of a pipeline lives throughout, once for each slot crossed."""
+    def intervals(self) -> Iterator[Interval]:
+        """The live ranges."""
+        for root, (first, last) in self.ranges.items():
+            yield Interval(root, first, last)
+
+    def stashed(self, start: int, end: int, loop: Repeat, parameters: set[str]) -> Iterator[Interval]:
+        """The live ranges in a pipelined loop between these moments: what crosses its slots lives throughout, once for
+        each micro-batch that is between the slots."""
         for root, (first, last) in self.ranges.items():
             low, high = self.slots.get(root, (0, 0))
-            if pipeline is not None and high > low and root not in parameters:
-                yield Interval(root, *pipeline, high - low)
+            if high > low and root not in parameters:
+                yield Interval(root, start, end, stash(high - low, loop.pipeline))
             else:
                 yield Interval(root, first, last)
 
 
 def pipeline_slot(origin: Origin, stages: int) -> int:
-    """The slot of a pipeline in which an operation runs for a given micro-batch: forward stages in order, and back."""
+    """The place of an operation in the order in which a micro-batch goes through a pipeline: forward stages, and back.
+
+    A grouped pipeline runs the forward and the backward of its last stage in the same slot, one after the other."""
     return origin.stage if origin.phase == "forward" else 2 * stages - 1 - origin.stage
+
+
+def stash(distance: int, pipeline: str) -> int:
+    """Micro-batches that wait between two places of a pipeline that are so far apart.
+
+    A grouped pipeline takes in a micro-batch for every place that one moves on, an interleaved one for every second."""
+    return -(-distance // 2) if pipeline == "interleaved" else distance
 
 
 def _made(function: Function) -> Iterator[str]:

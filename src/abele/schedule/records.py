@@ -125,8 +125,8 @@ class Call:
 class Repeat:
     """Run a function ``count`` times; its results feed its first parameters in the next turn.
 
-    With ``stages`` above 1 the turns overlap as a pipeline over the IPUs of the replica: the numbers are those of
-    the plain loop, the time is that of the pipeline.
+    With ``stages`` above 1 the turns overlap as a pipeline over the IPUs of the replica, in the manner of ``pipeline``
+    (see ``PIPELINES``): the numbers are those of the plain loop, the time is that of the pipeline.
     """
 
     function: str
@@ -135,6 +135,12 @@ class Repeat:
     results: tuple[str, ...]
     stages: int = 1
     origin: Origin = field(default_factory=Origin)
+    pipeline: str = "grouped"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether turns overlap."""
+        return self.stages > 1 and self.pipeline != "sequential"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -146,6 +152,16 @@ class Repeat:
         """Names of the tensors that it makes."""
         return self.results
 
+
+PIPELINES = ("grouped", "interleaved", "sequential")
+"""How the stages of a pipelined loop take turns. S stages from 0; a slot is the time of one micro-batch.
+
+- ``grouped``: in every slot an IPU runs its forward and its backward stage, on different micro-batches. Stage s runs
+  its forward in slot s and its backward in slot 2·(S − 1) − s, so that it stashes 2·(S − 1 − s) + 1 micro-batches.
+- ``interleaved``: a slot has two halves, in which neighbouring stages run forward and backward by turns. The backward
+  of stage s comes 2·(S − s) − 1 halves after its forward: S − s micro-batches are stashed.
+- ``sequential``: a micro-batch goes through all stages before the next one starts; nothing overlaps or is stashed.
+"""
 
 Node = Step | Call | Repeat
 

@@ -12,7 +12,7 @@ from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS
 from abele.ir.types import TensorType
 from abele.schedule.geometry import centre, lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
-from abele.schedule.records import Access, Plan, Repeat, Schedule, Step, Use
+from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use
 
 Rule = Callable[[Schedule], Iterator[str]]
 RULES: dict[str, Rule] = {}
@@ -106,6 +106,8 @@ def calls(schedule: Schedule) -> Iterator[str]:
                     yield f"the repeat of {callee.name} changes the type of what it carries"
                 if node.count < 0 or node.stages < 1:
                     yield f"the repeat of {callee.name} has count {node.count} and {node.stages} stages"
+                if node.pipeline not in PIPELINES:
+                    yield f"the repeat of {callee.name} is a {node.pipeline!r} pipeline"
     yield from _recursion(schedule)
 
 

@@ -182,7 +182,8 @@ class _Printer:
         inside = f"{_name(node.function)}({_names(node.operands)})"
         if isinstance(node, Call):
             return f"{equals}call {inside}{origin}"
-        return f"{equals}repeat {inside} {{count={node.count}, stages={node.stages}}}{origin}"
+        pipeline = f", pipeline={node.pipeline!r}" if node.stages > 1 else ""
+        return f"{equals}repeat {inside} {{count={node.count}, stages={node.stages}{pipeline}}}{origin}"
 
     def _use(self, use: Use) -> str:
         own = self.schedule.tensors[use.tensor].type
@@ -375,4 +376,5 @@ class _Parser:
         count, stages = attributes.get("count"), attributes.get("stages")
         if not isinstance(count, int) or not isinstance(stages, int):
             raise InvalidOperand(f"The repeat of {function!r} lacks its count or stages")
-        return Repeat(function, count, operands, names, stages, self.s.origin())
+        pipeline = str(attributes.get("pipeline", "grouped"))
+        return Repeat(function, count, operands, names, stages, self.s.origin(), pipeline)

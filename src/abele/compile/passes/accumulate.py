@@ -23,7 +23,7 @@ class Accumulate:
         mean: divide the sums by ``count``.
         dtype: element type of the accumulators, or empty for that of each gradient.
         always: make the loop even for one turn (a pipeline needs it).
-        stages: pipeline stages over which the turns overlap.
+        stages: pipeline stages over which the turns overlap, in the manner of ``pipeline`` (``schedule.PIPELINES``).
     """
 
     count: int
@@ -31,6 +31,7 @@ class Accumulate:
     dtype: str = ""
     always: bool = False
     stages: int = 1
+    pipeline: str = "grouped"
     name: str = "accumulate"
 
     def run(self, graph: Graph) -> Graph:
@@ -51,7 +52,7 @@ class Accumulate:
             with builder.at(origin):
                 start.append(builder.constant(0.0, type_.dtype, type_.shape))
         operands = [*start, *(given[states[name]] for name in changed), *fixed]
-        results = builder.repeat(body.name, self.count, operands, stages=self.stages)
+        results = builder.repeat(body.name, self.count, operands, **self.manner())
         sums = list(results[: len(gradients)])
         if self.mean and self.count > 1:
             for i, origin in enumerate(origins):
@@ -59,6 +60,11 @@ class Accumulate:
                     sums[i] = builder.mul(sums[i], builder.constant(1.0 / self.count, sums[i].dtype))
         ports = [Port("gradient", name) for name in gradients] + [Port("state", name) for name in changed]
         return builder.finish([*sums, *results[len(gradients) :]], ports)
+
+    def manner(self) -> dict[str, int | str]:
+        """Attributes of the loop."""
+        pipelined = {"pipeline": self.pipeline} if self.stages > 1 else {}
+        return {"stages": self.stages} | pipelined
 
     def body(self, graph: Graph) -> tuple[Graph, list[TensorType]]:
         """The function of one turn, and the types of the accumulators."""

@@ -30,10 +30,11 @@ def run_model(case: Case, context: Context) -> Outcome:
 
     Options, all with defaults: ``image=SIDE``; ``width``, ``depth``, ``heads``, ``vocabulary``, ``mask_tokens`` of a
     transformer; ``stage_ipus=0/1/2/3/0`` (the IPU of each stage of ``layers``), ``attention_layers`` (as ``layers``,
-    where attention and feed-forward of a layer are apart); ``optimizer=sgd|adam|lamb``; ``offload=1`` (optimiser state
-    in streaming memory); ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as
-    ``checkpoints``); ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out); ``samples=F``
-    (published samples in one sample of the program, as in packed sequences).
+    where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
+    ``optimizer=sgd|adam|lamb``; ``offload=1`` (optimiser state in streaming memory);
+    ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
+    ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out); ``samples=F`` (published
+    samples in one sample of the program, as in packed sequences).
     """
     if case.dtype == "f8":
         raise NoRunner("there are no 8-bit floats in the graph yet")
@@ -64,6 +65,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         recompute=case.recompute,
         partials=case.partials,
         plan=PlanOptions(float(case.option("memory_proportion", 0.6))),
+        pipeline=str(case.option("pipeline", "grouped")),
     )
     executable = compile_graph(graph, options, cache=context.cache, watch=lambda step, _: context.tell(case.id, step))
     context.tell(case.id, "charge")
