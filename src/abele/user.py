@@ -55,15 +55,17 @@ def load_file(path: Path | str, remedy: str = "") -> ModuleType:
 
 
 def line_of(error: BaseException) -> str:
-    """``file:line`` of the innermost line of the user's where an error came up, or an empty string.
-
-    The user's is what is neither Abele's, nor the standard library's, nor an installed package's.
-    """
+    """``file:line`` of the innermost line of the user's where an error came up, or an empty string."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     lines = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    own = [f"{f}:{n}" for f, n in lines if not f.startswith(_LIBRARIES) and not any(p in f for p in _PACKAGES)]
+    own = [f"{f}:{n}" for f, n in lines if is_own(f)]
     return own[-1] if own else ""
+
+
+def is_own(file: str) -> bool:
+    """Whether a source file is the user's: neither Abele's, nor the standard library's, nor an installed package's."""
+    return not file.startswith(_LIBRARIES) and not any(p in file for p in _PACKAGES)
 
 
 def raised_by_us(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abele.machine.exchange import pairs_share
-from abele.schedule.geometry import common_dimensions, kept, overlap, volume, window
+from abele.schedule.geometry import columns, common_dimensions, kept, overlap, volume, window
 from abele.schedule.layout import Grid, Layout
 
 
@@ -55,6 +55,13 @@ class Columns:
             return column
 
         return self._remember("covered", grid, make)
+
+    def distance(self, home: Layout, read: Layout) -> float:
+        """Mean difference of the numbers of the tiles that read and those that hold what they read, by elements."""
+        key = ("distance", (self.number(home), self.number(read)))
+        if key not in self._by_value:
+            self._by_value[key] = np.asarray(mean_distance(home, read))
+        return float(self._by_value[key])
 
     def _remember(self, what: str, record, make) -> np.ndarray:
         known = self._by_id.get((what, id(record)))
@@ -128,6 +135,50 @@ def most_sent_about(home: Layout, read: Layout) -> int:
     for length, kept_ in zip(lengths, own, strict=True):
         count, alone = np.multiply.outer(count, length).ravel(), np.multiply.outer(alone, kept_).ravel()
     return min(sent, int((count - alone).max()))
+
+
+_SAMPLES = 8
+"""Elements of each block's region that are looked up for the distance: evenly along every dimension at once."""
+
+
+def mean_distance(home: Layout, read: Layout) -> float:
+    """Mean difference of the numbers of the tile that reads and of the tile that holds, over what lies on another tile.
+
+    ``home`` gives every element to one tile (where it is a part of the tensor, the nearest part stands for the rest).
+    Of each block a few elements stand for all; where none of them lies elsewhere, the neighbour is meant.
+    """
+    tile, start, stop = columns(read)
+    weight = np.prod(stop - start, axis=0)
+    if not read.size or not weight.any():
+        return 0.0
+    at = (2 * np.arange(_SAMPLES)[:, None, None] + 1) / (2 * _SAMPLES)
+    index = np.minimum((start + at * (stop - start)).astype(np.int64), np.array(read.shape).reshape(-1, 1) - 1)
+    flat = np.zeros(index.shape[::2], np.int64)
+    for i, size in enumerate(read.shape):
+        flat = flat * size + index[:, i]
+    block = np.zeros_like(flat)
+    dimensions = zip(home.spans, home.shape, _coordinates(home.shape, flat), strict=True)
+    held = {span.axis: (span, size, where) for span, size, where in dimensions}
+    for i, axis in enumerate(home.grid.axes):
+        part = np.zeros_like(flat)
+        if i in held and axis.parts > 1:
+            span, size, where = held[i]
+            parts = [np.arange(axis.parts) if j == i else 0 for j in range(len(home.grid.axes))]
+            stops = span.bounds(home.grid, parts, size)[1]
+            part = np.minimum(np.searchsorted(stops, where, side="right"), axis.parts - 1)
+        block = block * axis.parts + part
+    away = np.abs(home.grid.tile(block) - tile)
+    weights = np.where(away > 0, weight, 0)
+    return float(np.average(away, weights=weights)) if weights.any() else 1.0
+
+
+def _coordinates(shape: Sequence[int], flat: np.ndarray) -> list[np.ndarray]:
+    """Row-major coordinates of flat positions in a view."""
+    found = []
+    for size in reversed(shape):
+        found.append(flat % size)
+        flat = flat // size
+    return found[::-1]
 
 
 def messages(home: Layout, read: Layout) -> int:

@@ -18,6 +18,7 @@ from abele.machine.exchange import (
     all_reduce_seconds,
     exchange_code_bytes,
     exchange_cycles,
+    exchange_cycles_two_rates,
     host_seconds,
     link_seconds,
     streaming_seconds,
@@ -261,9 +262,30 @@ class Charger:
                 crossing = min(types[access.name].size, int(elements.sum())) * size
                 linked += crossing
                 links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
-        exchange = self._two_rates(single, paired, sent)
+        # Without both rates all tiles get theirs in the same way, and the one with most decides.
+        rates = (single, paired) if single.any() and paired.any() else (single.max(initial=0), paired.max(initial=0))
+        cycles = exchange_cycles_two_rates(self.chip, *rates, sent, distance=self._distance(fetched, types, homes, far))
+        exchange = float(np.max(cycles))
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
+
+    def _distance(
+        self,
+        fetched: Sequence[Access],
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+    ) -> float:
+        """Mean distance of the tiles that exchange, by bytes; 0 on a chip whose exchange does not ask for it."""
+        if self.chip.exchange_cost is None:
+            return 0.0
+        total, moved = 0.0, 0
+        for access in fetched:
+            if access.name not in far:
+                size = int(self.columns.elements(access.layout).sum()) * types[access.name].dtype.bytes
+                total += size * self.columns.distance(homes[access.name][0], access.layout)
+                moved += size
+        return total / moved if moved else 0.0
 
     def _code(
         self, read: Layout, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], size: int
@@ -280,16 +302,6 @@ class Charger:
                 self.chip, 0, -(-gone // each), gone * size
             )
         return code
-
-    def _two_rates(self, single: np.ndarray, paired: np.ndarray, sent: int) -> float:
-        """Exchange cycles of the busiest tile when some of its bytes come at the rate of a shared bus."""
-        if not paired.any():
-            return float(exchange_cycles(self.chip, int(single.max(initial=0)), sent))
-        if not single.any():
-            return float(exchange_cycles(self.chip, int(paired.max()), sent, paired=True))
-        alone = exchange_cycles(self.chip, single) + exchange_cycles(self.chip, paired, paired=True)
-        alone = alone - np.where((single > 0) & (paired > 0), self.chip.exchange_start_cycles, 0)
-        return float(max(alone.max(), exchange_cycles(self.chip, 0, sent)))
 
     # nodes ---------------------------------------------------------------------------------------------------
 

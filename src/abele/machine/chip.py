@@ -10,15 +10,26 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from abele.errors import InvalidOption, suggest
 from abele.machine.constants import Constant, changed, checked, complete, dtype_bytes, number
 from abele.machine.cycles import ESTIMATES, Estimate
+from abele.user import is_own
 
 VertexCost = Callable[..., Any]
 """``function(chip, **fields) -> tile cycles``; fields are integers, NumPy integer arrays or dtype names."""
+
+ExchangeCost = Callable[..., Any]
+"""``function(chip, received, sent, *, paired, fragment_bytes, distance) -> cycles`` of one exchange, sync apart.
+
+``received`` and ``sent`` are bytes in and out of the busiest tile, integers or NumPy arrays (the result has their
+shape); zero bytes must cost nothing. ``paired``: the tiles of a shared bus receive the same bytes. ``fragment_bytes``:
+length of the runs in which bytes arrive. ``distance``: mean difference of the numbers of receiving and sending tile, 0
+where it is not known (a plan is still being looked for): take what is usual on the chip then.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +38,8 @@ class Chip:
 
     Every numeric field has a `Constant` in ``constants``; a number given without one is recorded as assumed,
     from the user's own description. ``vertex_costs`` overrides cycle estimates by vertex name; a vertex of one's own
-    is first registered with ``abele.machine.cycles.estimate``, so that every chip has cycles for it.
+    is first registered with ``abele.machine.cycles.estimate``, so that every chip has cycles for it. ``exchange_cost``
+    stands in place of the formula of ``abele.machine.exchange.exchange_cycles``.
     """
 
     name: str
@@ -85,6 +97,7 @@ class Chip:
 
     constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)
     vertex_costs: Mapping[str, VertexCost] = field(default_factory=dict, hash=False, repr=False)
+    exchange_cost: ExchangeCost | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", complete(self, self.constants))
@@ -126,13 +139,15 @@ class Chip:
         *,
         generation: str | None = None,
         vertex_costs: Mapping[str, VertexCost] | None = None,
+        exchange_cost: ExchangeCost | None = None,
         **changes: float | Constant,
     ) -> Chip:
-        """A chip like this one, with some numbers changed and vertex costs overridden.
+        """A chip like this one, with some numbers changed, vertex costs overridden, or an exchange of its own.
 
         Args:
             name: the new chip's name.
             vertex_costs: cycle estimates by vertex name, laid over this chip's own.
+            exchange_cost: cycles of an exchange, see `ExchangeCost`; this chip's own unless given.
             changes: new values by field name, as plain numbers (recorded as assumed) or as `Constant`.
 
         Raises:
@@ -146,6 +161,7 @@ class Chip:
             generation=generation or self.generation,
             constants=constants,
             vertex_costs={**self.vertex_costs, **(vertex_costs or {})},
+            exchange_cost=exchange_cost or self.exchange_cost,
             **values,
         )
 
@@ -241,25 +257,61 @@ class Chip:
     def key(self) -> str:
         """A digest of everything that a plan or a cost reads from the chip, for content-addressed caches.
 
-        Vertex costs enter by their bytecode, constants and defaults, so that editing one changes the key.
+        Costs that are functions enter by their code, defaults and what they use of their module, so that editing one
+        changes the key.
         """
         digest = hashlib.sha256()
         for f in dataclasses.fields(self):
-            if f.name not in ("constants", "vertex_costs"):
+            if f.name not in ("constants", "vertex_costs", "exchange_cost"):
                 digest.update(f"{f.name}={getattr(self, f.name)!r};".encode())
         for vertex, cost in sorted(self.vertex_costs.items()):
             function = cost.function if isinstance(cost, Estimate) else cost
             digest.update(f"{vertex}={_function_key(function)};".encode())
+        if self.exchange_cost is not None:
+            digest.update(f"exchange={_function_key(self.exchange_cost)};".encode())
         return digest.hexdigest()
 
 
-def _function_key(function: Any) -> str:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return repr(function)
-    closed = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
-    defaults = (getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None))
-    return f"{_code_key(code)}{closed!r}{defaults!r}"
+def _function_key(value: Any, seen: set[int] | None = None) -> str:
+    """What a cost function of the user's, or something that it uses, does, as text: its code and that of what it calls.
+
+    What is Abele's or a library's enters by name. An object that is called enters by its type's ``__call__`` and its
+    fields.
+    """
+    seen = set() if seen is None else seen
+    if isinstance(value, FunctionType):
+        if id(value) in seen or not is_own(value.__code__.co_filename):
+            return f"{value.__module__}.{value.__qualname__}"
+        seen.add(id(value))
+        used = [value.__globals__[name] for name in sorted(_names(value.__code__)) if name in value.__globals__]
+        held = [
+            [cell.cell_contents for cell in value.__closure__ or ()],
+            value.__defaults__,
+            value.__kwdefaults__,
+            used,
+        ]
+        return f"{_code_key(value.__code__)}{_function_key(held, seen)}"
+    if isinstance(value, (list, tuple)):
+        return repr([_function_key(v, seen) for v in value])
+    if isinstance(value, dict):
+        return repr({repr(k): _function_key(v, seen) for k, v in value.items()})
+    if isinstance(value, partial):
+        return _function_key([value.func, value.args, value.keywords], seen)
+    if isinstance(value, MethodType):
+        return _function_key([value.__func__, value.__self__], seen)
+    call = getattr(type(value), "__call__", None)  # noqa: B004 - its code is wanted, not whether there is one
+    if isinstance(call, FunctionType) and not isinstance(value, type) and hasattr(value, "__dict__"):
+        if id(value) in seen:
+            return "again"
+        seen.add(id(value))
+        return f"{_function_key(call, seen)}{_function_key(vars(value), seen)}"
+    name = getattr(value, "__qualname__", None) or (value.__name__ if isinstance(value, ModuleType) else None)
+    return repr(value) if name is None else f"{getattr(value, '__module__', '')}.{name}"
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names that code and the functions in it look up."""
+    return {*code.co_names}.union(*(_names(c) for c in code.co_consts if isinstance(c, CodeType)))
 
 
 def _code_key(code: CodeType) -> str:

@@ -21,6 +21,7 @@ def exchange_cycles(
     *,
     paired: bool = False,
     fragment_bytes: int | None = None,
+    distance: float = 0.0,
 ) -> Count:
     """Cycles of one on-chip exchange, sync apart.
 
@@ -30,15 +31,30 @@ def exchange_cycles(
             ExchangeEstimator).
         fragment_bytes: length of the runs in which bytes arrive; each takes some control instructions. The
             default is the chip's (assumed).
+        distance: mean difference of the numbers of receiving and sending tile, 0 where it is not known; only a chip
+            with an exchange of its own (``chip.exchange_cost``) asks for it. On an IPU all tiles are as far apart.
 
     Zero bytes cost nothing. Source: 4 B a cycle from the poplibs defaults; the start is assumed.
     """
-    rate = chip.exchange_bytes_per_cycle
     run = fragment_bytes or chip.exchange_fragment_bytes
+    if chip.exchange_cost is not None:
+        return chip.exchange_cost(chip, received, sent, paired=paired, fragment_bytes=run, distance=distance)
+    rate = chip.exchange_bytes_per_cycle
     receive_rate = rate * (chip.tiles_per_exchange_bus if paired else 1)
     control = ceil_div(received, run) * chip.exchange_fragment_instructions
     moving = largest(_whole(received / receive_rate) + control, _whole(sent / rate))
     return choose((received > 0) | (sent > 0), chip.exchange_start_cycles + moving, 0)
+
+
+def exchange_cycles_two_rates(
+    chip: Chip, single: Count, paired: Count, sent: Count = 0, *, distance: float = 0.0
+) -> Count:
+    """As ``exchange_cycles``, where some bytes come at the rate of a shared bus (``paired``) and the rest do not."""
+    if chip.exchange_cost is not None:
+        return exchange_cycles(chip, single + paired, sent, distance=distance)
+    both = exchange_cycles(chip, single) + exchange_cycles(chip, paired, paired=True)
+    received = both - choose((single > 0) & (paired > 0), chip.exchange_start_cycles, 0)
+    return largest(received, exchange_cycles(chip, 0, sent))
 
 
 def pairs_share(run: Count, blocks: Count, bus: int, first: int = 0) -> Count:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abele.machine.chip import Chip
-from abele.machine.exchange import exchange_cycles, pairs_share
+from abele.machine.exchange import exchange_cycles, exchange_cycles_two_rates, pairs_share
 from abele.ops.plans.search import Parts
 
 
@@ -32,8 +32,7 @@ def shared_exchange(
         run = math.prod((parts[name] for name in names if name not in followed[i]), start=np.ones_like(mine))
         pairs = pairs_share(run, blocks, chip.tiles_per_exchange_bus) & (mine > 0)
         rest = sum((other for j, other in enumerate(received) if j != i), start=np.zeros_like(mine))
-        both = exchange_cycles(chip, rest) + exchange_cycles(chip, mine, paired=True)
-        cycles = np.where(pairs, both - np.where(rest > 0, chip.exchange_start_cycles, 0), plain)
+        cycles = np.where(pairs, exchange_cycles_two_rates(chip, rest, mine), plain)
         chosen = np.where(cycles < best, i, chosen)
         best = np.minimum(best, cycles)
     return best, chosen
