@@ -185,7 +185,8 @@ def homes(schedule: Schedule) -> Iterator[str]:
 @rule("plans")
 def plans(schedule: Schedule) -> Iterator[str]:
     """Every plan is well formed and fits the tiles; it writes each element of its results and temporaries exactly once,
-    reads nothing that is not written by an earlier compute set, and what it calls resident lies there, all or partly."""
+    reads nothing that is not written by an earlier compute set; what it calls resident lies there, and what it calls
+    partly resident can be compared with where it lies."""
     seen: set[tuple] = set()
     for function, step in schedule.steps():
         homes_ = tuple(schedule.tensors[use.tensor].home for use in step.operands)

@@ -25,7 +25,8 @@
 Grids, layouts and plans that many steps share stand once, before the tensors, numbered in order of first use.
 An axis is ``name=size:parts:grain`` (grain 1 is left out). A layout names its grid, the view of the tensor, and a
 span for each dimension: ``all``, an axis number, or ``axis(stride,offset,extent,divide)``. An operand shows its
-type only where it is a view of the tensor. A read is ``resident``, or ``partly``, or all of it is received. Names that are not plain words stand in quotes.
+type only where it is a view of the tensor. A read is ``resident``, or ``partly``, or all of it is received. Names
+that are not plain words stand in quotes.
 """
 
 from __future__ import annotations
