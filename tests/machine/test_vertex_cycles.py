@@ -21,7 +21,7 @@ EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
     "AmpNx1": ({"field": 50, "in_chans": 20, "out_chans": 24, "kernel": 9, "row": 7}, ("field", "in_chans")),
     "Hmac": ({"field": 50, "in_chans": 6, "out_chans": 3, "kernel": 9}, ("field", "in_chans", "out_chans")),
     "Vmac": ({"field": 50, "channels": 24, "kernel": 9}, ("field", "channels", "kernel")),
-    "Slic": ({"field": 50, "row": 10, "kernel": 9, "channels": 16}, ("field", "channels")),
+    "Slic": ({"field": 50, "row": 10, "blocks": 9, "channels": 16}, ("field", "blocks", "channels")),
     "OuterProduct": ({"field": 50, "out_chans": 24}, ("field", "out_chans")),
     "ReducePartials": ({"outputs": 50, "depth": 4}, ("outputs", "depth")),
     "Elementwise": ({"n": 100, "ops": ("mul", "add", "gelu"), "dtype": "f32"}, ("n",)),
@@ -112,6 +112,20 @@ def test_larger_kernels_against_profiled_points() -> None:
     assert len(errors) == 7
     assert statistics.median(errors) < 0.01
     assert max(errors) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("fields", "cycles"),
+    [
+        ({"field": 64}, 573),  # one run for each worker
+        ({"field": 900, "row": 30}, 3_033),  # five whole rows for each
+        ({"field": 2500, "row": 50, "blocks": 3}, 20_950),  # rows cut where shares end
+        ({"field": 2916, "row": 54, "blocks": 14, "channel_group": 2}, 110_248),
+    ],
+)
+def test_slic_against_profiled_points(fields: dict, cycles: int) -> None:
+    """Points of the T10/Elk cost model, float partials."""
+    assert gc200.estimate("Slic", partials="f32", **fields) == pytest.approx(cycles, rel=0.002)
 
 
 def test_small_float_add_with_its_compute_set_is_what_was_measured() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,13 +49,26 @@ def log2_ceil(n: Count) -> Count:
     return np.ceil(np.log2(np.maximum(n, 1))).astype(np.int64)
 
 
-def row_pieces(positions: Count, row: Count) -> Count:
-    """Most rows of length ``row`` that one worker touches with ``positions`` consecutive positions.
+def worker_sums(positions: Count, row: Count, workers: int, piece: Callable[[Count], Count]) -> list[Count]:
+    """For each worker the sum of ``piece(length)`` over its runs, 0 where it has none.
 
-    Whole rows, or whole parts of one row, start at a boundary; anything else may straddle one more.
-    ``row`` 0 means that all positions form one run.
+    Positions are dealt out in order, ``positions / workers`` to each as evenly as whole ones allow, and a worker's
+    share is cut into runs where rows of length ``row`` end (0: never), as graphcore/poplibs deals them
+    (``partitionConvPartialByWorker``).
     """
     row = choose(row > 0, row, largest(positions, 1))
-    length = largest(positions, 1)
-    straddling = ceil_div(length - 1, row) + 1
-    return choose(length % row == 0, length // row, choose(row % length == 0, 1, straddling))
+    whole, found = piece(row), []
+    for worker in range(workers):
+        begin, end = positions * worker // workers, positions * (worker + 1) // workers
+        length = end - begin
+        first_row, last_row = begin // row, largest(end - 1, begin) // row
+        runs = last_row - first_row + 1
+        first = smallest(length, (first_row + 1) * row - begin)
+        ends = piece(first) + choose(runs > 1, piece(end - last_row * row), 0)
+        found.append(choose(length > 0, ends + largest(runs - 2, 0) * whole, 0))
+    return found
+
+
+def most(counts: Sequence[Count]) -> Count:
+    """The largest of several counts, entry by entry."""
+    return functools.reduce(largest, counts)

@@ -201,17 +201,18 @@ def vertex_cycles(
             ]
         )
     elif method == "hmac":
-        cycles = chip.estimate("Hmac", field=field, in_chans=ins, out_chans=outs, kernel=taps, groups=g, **types)
+        shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
+        cycles = chip.estimate("Hmac", kernel=taps, **shape, **types)
     elif method == "vmac":
-        per = [
-            chip.estimate("Vmac", field=field, channels=g, kernel=taps, channel_group=together, **types)
-            for together in (4, 8, 16)
-        ]
-        cycles = np.minimum.reduce(per)
+        shape = {"field": field, "channels": g, "kernel": taps, "kernel_row": kernel[-1], "partials": partials}
+        cycles = np.minimum.reduce([chip.estimate("Vmac", channel_group=together, **shape) for together in (4, 8, 16)])
     else:
-        cycles = chip.estimate(
-            "Slic", field=field, row=row, kernel=taps, channels=g * ins, partials=partials, stride=max(strides)
-        )
+        # rows of the kernel are filled up to whole blocks
+        blocks = taps // kernel[-1] * -(-kernel[-1] // chip.slic_window)
+        shape = {"field": field, "row": row, "blocks": blocks, "partials": partials, "stride": max(strides)}
+        # a group of 3 channels is filled up to 4
+        size = 1 << (int(np.max(np.maximum(o, c))) - 1).bit_length()
+        cycles = chip.estimate("Slic", channels=g * size, channel_group=size, **shape)
     if name == "conv_input_grad" and turned[1]:
         cycles = cycles + chip.estimate("Transpose", rows=o, cols=c, dtype=dtype, blocks=g * taps)
     return cycles
