@@ -11,6 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
+
+from abele.ops.loss.ctc import beam_search
 
 from . import _placement
 from ._errors import Error
@@ -167,6 +170,27 @@ _define(
     _dynamic_update,
     _dynamic_update_backward,
     _dynamic_update_setup,
+)
+
+
+def _ctc_beam_search(
+    probs: torch.Tensor, lengths: torch.Tensor, blank: int, width: int, top: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    steps, batch, _ = probs.shape
+    scores = probs.new_empty(batch, top)
+    counts = torch.empty(batch, top, dtype=torch.int32, device=probs.device)
+    paths = torch.empty(batch, top, steps, dtype=torch.int32, device=probs.device)
+    if probs.device.type != "meta" and not isinstance(probs, FakeTensor):
+        given = [probs.detach().to(torch.float64).numpy(), lengths.to(torch.int32).numpy()]
+        attributes = {"blank": blank, "beam_width": width, "top_paths": top}
+        for to, value in zip((scores, counts, paths), beam_search(given, attributes, ()), strict=True):
+            to.copy_(torch.from_numpy(value))
+    return scores, counts, paths
+
+
+_define(
+    "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int width, int top) -> (Tensor, Tensor, Tensor)",
+    _ctc_beam_search,
 )
 _define("push_name_scope(str name) -> ()", _push_name_scope)
 _define("pop_name_scope() -> ()", _pop_name_scope)

@@ -127,7 +127,8 @@ class Program:
     def result(self, arrays: Mapping[str, np.ndarray]) -> Any:
         """What the model returns, from the outputs by stream."""
         names = stream_names([t.name for t in self.capture.outputs])
-        tensors = [to_torch(arrays[n], t.dtype) for n, t in zip(names, self.capture.outputs, strict=True)]
+        kinds = [NARROWED.get(t.dtype, t.dtype) for t in self.capture.outputs]
+        tensors = [to_torch(arrays[n], kind) for n, kind in zip(names, kinds, strict=True)]
         return tree.unflatten(self.capture.output_structure, tensors)
 
     def write_back(self, arrays: Mapping[str, np.ndarray], leaves: list[torch.Tensor]) -> None:
@@ -151,6 +152,10 @@ class Program:
             found += ["scaledLearningRate0___default___FLOAT", "weightDecayScaleFactor0___default___FLOAT"]
         found += stream_names([t.name for t in self.capture.outputs])
         return found
+
+
+NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
+"""Types that the device has no 64 bits for: results come back in 32, as PopTorch returns them."""
 
 
 def stream_names(paths: list[str]) -> list[str]:

@@ -398,7 +398,7 @@ def custom_op(
 def ctc_beam_search_decoder(
     probs: torch.Tensor, lengths: torch.Tensor, blank: int = 0, beam_width: int = 100, top_paths: int = 1
 ) -> list[torch.Tensor]:
-    """The likeliest label sequences of a CTC model. Not supported.
+    """The likeliest label sequences of a CTC model, by beam search. Inference only.
 
     Args:
         probs: log probabilities [time, batch, class].
@@ -406,11 +406,17 @@ def ctc_beam_search_decoder(
         blank: the class that stands for nothing.
         beam_width: how many candidates are kept.
         top_paths: how many sequences are returned.
+
+    Returns:
+        log probabilities [batch, top_paths] of the sequences, the likeliest first; their lengths, int32 of that shape;
+        and their labels, int32[batch, top_paths, time], filled up with blanks.
     """
-    raise _unsupported(
-        "poptorch.ctc_beam_search_decoder",
-        "Return the log probabilities from the model and decode them on the host.",
+    _inference_only("ctc_beam_search_decoder")
+    require(
+        1 <= top_paths <= beam_width,
+        f"top_paths={top_paths} sequences cannot come out of a beam of {beam_width}: 1 <= top_paths <= beam_width.",
     )
+    return list(torch.ops.poptorch.ctc_beam_search(probs, lengths, blank, beam_width, top_paths))
 
 
 def fps(src: torch.Tensor, ptr: list[int], ratio: float = 0.5, random_start: bool = False) -> torch.Tensor:

@@ -340,6 +340,7 @@ L, R = normal(4, 5), torch.tensor([0, 4, -100, 2])
 S, V = normal(2, 5, 3), torch.tensor([[0, 4, 1], [2, 2, 0]])
 HALF = torch.rand(4, 5, generator=G) * 0.8 + 0.1
 T = normal(4, 5)
+LOGP, WORDS = normal(6, 2, 4).log_softmax(2), torch.tensor([[1, 3], [3, 3]])
 LOSSES = {
     "cross entropy": lambda: (
         F.cross_entropy(L, R),
@@ -359,6 +360,14 @@ LOSSES = {
         F.gaussian_nll_loss(L, T, HALF, full=True),
         F.kl_div(L.log_softmax(1), T.softmax(1), reduction="batchmean"),
         F.kl_div(L, T, log_target=True),
+    ),
+    "unaligned labels": lambda: (
+        F.ctc_loss(LOGP, WORDS, torch.tensor([6, 5]), torch.tensor([2, 1])),
+        F.ctc_loss(LOGP, WORDS, [6, 5], [2, 1], reduction="sum"),
+        F.ctc_loss(LOGP, WORDS, (6, 5), (2, 0), blank=2, reduction="none"),
+        F.ctc_loss(LOGP, WORDS.flatten()[:3], (6, 5), (2, 1)),
+        F.ctc_loss(LOGP[:, 0], WORDS[0], torch.tensor(6), torch.tensor(2)),
+        F.ctc_loss(LOGP[:2], WORDS, [2, 2], [2, 2], reduction="none", zero_infinity=True),
     ),
     "pairs": lambda: (
         F.mse_loss(L, T),

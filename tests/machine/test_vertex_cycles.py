@@ -17,6 +17,8 @@ POINTS = list(csv.DictReader((Path(__file__).parent / "data/matrix_unit_cycles.c
 
 # One example of every vertex; the names of the fields that count something may be arrays.
 EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
+    "Ctc": ({"steps": 50, "places": 21, "samples": 2, "walks": 2, "classes": 30}, ("steps", "places", "samples")),
+    "CtcBeamSearch": ({"steps": 50, "candidates": 300, "samples": 2}, ("steps", "candidates", "samples")),
     "Amp1x1": ({"field": 50, "in_chans": 40, "out_chans": 24, "groups": 2}, ("field", "in_chans", "out_chans")),
     "AmpNx1": ({"field": 50, "in_chans": 20, "out_chans": 24, "kernel": 9, "row": 7}, ("field", "in_chans")),
     "Hmac": ({"field": 50, "in_chans": 6, "out_chans": 3, "kernel": 9}, ("field", "in_chans", "out_chans")),

@@ -53,14 +53,14 @@ def test_a_model_runs_and_later_calls_do_not_compile_again():
         assert program.runs == 2 and program.wall_seconds > 0 and program.samples == 3
 
 
-def test_types_come_back_as_the_program_has_them():
+def test_types_come_back_as_the_device_has_them():
     class Types(nn.Module):
         def forward(self, i, d, h, b):
             return i + 1, d * 2, h * 2, ~b
 
     given = torch.tensor([1, 2]), torch.tensor([0.5], dtype=torch.float64), torch.ones(2).half(), torch.tensor([True])
     results = poptorch.inferenceModel(Types())(*given)
-    assert [r.dtype for r in results] == [torch.int64, torch.float64, torch.float16, torch.bool]
+    assert [r.dtype for r in results] == [torch.int32, torch.float32, torch.float16, torch.bool]
     assert results[0].tolist() == [2, 3] and results[1].item() == 1.0 and results[3].tolist() == [False]
 
 

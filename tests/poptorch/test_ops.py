@@ -181,8 +181,6 @@ def test_what_cannot_be_captured_says_so():
             poptorch.custom_op([x], "Cube", "custom.ops", 1, [x])
         with pytest.raises(poptorch.Error, match="of 1000 rounds is not supported"):
             poptorch.for_loop(1000, torch.neg, [x])
-    with pytest.raises(poptorch.Error, match="decode them on the host"):
-        poptorch.ctc_beam_search_decoder(torch.ones(1, 1, 1), torch.ones(1))
 
 
 def test_hooks_run_in_order_and_can_be_removed():
@@ -236,3 +234,16 @@ def test_an_unknown_name_is_suggested():
     with pytest.raises(AttributeError, match="'inferenceModel'"):
         _ = poptorch.inferenceModl
     assert poptorch.__version__ == "3.4.0"
+
+
+def test_beam_search_finds_the_likeliest_labels_here_and_in_plain_torch():
+    class Decoder(torch.nn.Module):
+        def forward(self, logp, lengths):
+            return poptorch.ctc_beam_search_decoder(logp, lengths, beam_width=5, top_paths=2)
+
+    logp = torch.log(torch.tensor([[[0.6, 0.3, 0.1]], [[0.1, 0.8, 0.1]], [[0.8, 0.1, 0.1]], [[0.1, 0.1, 0.8]]]))
+    model = poptorch.inferenceModel(Decoder())
+    for scores, counts, paths in (model(logp, torch.tensor([4])), Decoder()(logp, torch.tensor([4]))):
+        assert paths[0, 0].tolist() == [1, 2, 0, 0] and counts[0, 0] == 2 and scores[0, 0] > scores[0, 1]
+    with pytest.raises(AssertionError, match="1 <= top_paths <= beam_width"):
+        poptorch.ctc_beam_search_decoder(logp, torch.tensor([4]), beam_width=1, top_paths=2)

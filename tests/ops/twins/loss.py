@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import torch
 import torch.nn.functional as F
 
 
@@ -43,7 +46,45 @@ def identity_loss(x, reduction):
     return {"none": x, "sum": x.sum(), "mean": x.mean()}[reduction]
 
 
+def ctc_loss(logp, targets, steps, counts, *, blank, zero_infinity):
+    if not logp.numel():  # torch refuses an empty batch
+        return logp.sum((0, 2)).float()
+    return F.ctc_loss(logp, targets, steps, counts, blank, "none", zero_infinity).float()
+
+
+def ctc_loss_gradient(logp, targets, steps, counts, *, blank, zero_infinity):
+    if not logp.numel():
+        return logp.float()
+    logp = logp.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = F.ctc_loss(logp, targets, steps, counts, blank, "sum", zero_infinity)
+        return torch.autograd.grad(losses, logp)[0].float()
+
+
+def ctc_beam_search(logp, lengths, *, blank, beam_width, top_paths):
+    """Every path is tried: with as many beams as there are label sequences the search finds the best ones."""
+    steps, batch, classes = logp.shape
+    scores = torch.full((batch, top_paths), -torch.inf)
+    counts = torch.zeros(batch, top_paths, dtype=torch.int32)
+    paths = torch.full((batch, top_paths, steps), blank, dtype=torch.int32)
+    for n in range(batch):
+        sums: dict = {}
+        for path in itertools.product(range(classes), repeat=int(lengths[n])):
+            labels = tuple(c for c, _ in itertools.groupby(path) if c != blank)
+            sums.setdefault(labels, []).append(sum(float(logp[t, n, c]) for t, c in enumerate(path)))
+        best = sorted(
+            ((torch.tensor(v, dtype=torch.float64).logsumexp(0).item(), k) for k, v in sums.items()), reverse=True
+        )
+        for i, (score, labels) in enumerate(best[:top_paths]):
+            scores[n, i], counts[n, i] = score, len(labels)
+            paths[n, i, : len(labels)] = torch.tensor(labels, dtype=torch.int32)
+    return scores, counts, paths
+
+
 TWINS = {
+    "ctc_loss": ctc_loss,
+    "ctc_loss_gradient": ctc_loss_gradient,
+    "ctc_beam_search": ctc_beam_search,
     "nll_loss": nll_loss,
     "cross_entropy": cross_entropy,
     "mse_loss": F.mse_loss,

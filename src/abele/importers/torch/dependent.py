@@ -43,7 +43,6 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 
 INSTEAD = {
     "linalg_eig": "Compute it outside the model.",
-    "_ctc_loss": "Use a loss over aligned labels, such as cross_entropy, or compute it outside the model.",
     "_fft_r2c": "Write the transform as a matrix product with its cosines and sines.",
     "_fft_c2c": "Write the transform as a matrix product with its cosines and sines.",
     "_pack_padded_sequence": "Give recurrent layers a padded tensor, and mask the padding in what is made of it.",

@@ -148,3 +148,25 @@ def rnn_cell(chip: Any, *, n: Count, cell: str = "lstm", dtype: str = "f16") -> 
     if cell not in _CELLS:
         raise InvalidOption(f"No recurrent cell '{cell}'", remedy=suggest(cell, _CELLS))
     return elementwise(chip, n=n, ops=_CELLS[cell], dtype=dtype, operands={"lstm": 5, "gru": 4, "rnn": 2}[cell])
+
+
+_LOG_SUM = 60
+"""Cycles of log(exp(a) + exp(b)) of float scalars: two transcendental instructions and their frame; assumed."""
+
+
+@estimate("Ctc", source="operations counted", confidence="assumed", code_bytes=1400)
+def ctc(chip: Any, *, steps: Count, places: Count, samples: Count = 1, walks: int = 1, classes: Count = 0) -> Count:
+    """Tile cycles to walk ``walks`` times over a CTC lattice of ``steps`` by ``places``; workers share the places.
+
+    A second walk (the gradient) also writes ``classes`` slopes for each step.
+    """
+    share = ceil_div(places, chip.workers)
+    slopes = ceil_div(classes, chip.workers) * 10 if walks > 1 else 0
+    return chip.supervisor_call_cycles + samples * steps * chip.workers * (30 + share * 2 * _LOG_SUM * walks + slopes)
+
+
+@estimate("CtcBeamSearch", source="operations counted", confidence="assumed", code_bytes=2600)
+def ctc_beam_search(chip: Any, *, steps: Count, candidates: Count, samples: Count = 1) -> Count:
+    """Tile cycles to grow, merge and rank ``candidates`` (beams by classes) in each of ``steps``."""
+    each = ceil_div(candidates, chip.workers) * (2 * _LOG_SUM + 8 * largest(log2_ceil(candidates), 1))
+    return chip.supervisor_call_cycles + samples * steps * chip.workers * (30 + each)

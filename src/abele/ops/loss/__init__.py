@@ -1,5 +1,5 @@
-"""Losses. All are composites that are expanded: they have no plans of their own."""
+"""Losses. All but CTC are composites that are expanded: they have no plans of their own."""
 
-from abele.ops.loss import classes, op
+from abele.ops.loss import classes, ctc, op, plan
 
-__all__ = ["classes", "op"]
+__all__ = ["classes", "ctc", "op", "plan"]

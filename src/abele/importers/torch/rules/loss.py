@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
+from abele.errors import Unsupported
 from abele.importers.torch.dtypes import machine_dtype
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.table import function, rule
@@ -239,6 +242,49 @@ def gaussian_nll_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> A
     reduction = given["reduction"]
     total = losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
     return _mark(tracer, total)
+
+
+@function(F.ctc_loss)
+def ctc_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Labels in one row after another need lengths that are Python numbers: they are put in rows of one length here."""
+    given = _arguments(func, args, kwargs)
+    x, labels, e = given["log_probs"], given["targets"], tracer.e
+    steps, counts = given["input_lengths"], given["target_lengths"]
+    batch = x.shape[1] if x.dim() == 3 else 1
+    in_a_row = labels.dim() == 1 and x.dim() == 3
+    if in_a_row and isinstance(counts, torch.Tensor):
+        raise Unsupported(
+            "F.ctc_loss with the labels of all samples in one row and lengths in a tensor",
+            where=tracer.where(),
+            remedy="Pass labels as [batch, longest], or target_lengths as a list of numbers.",
+        )
+    with tracer.located():
+        rows = e.cast(tracer.read(labels), DType.I32)
+        if in_a_row:
+            ends = list(itertools.accumulate(counts))
+            most = max(counts, default=0)
+            parts = [e.slice(rows, 0, end - n, end) for n, end in zip(counts, ends, strict=True)]
+            padded = [e.concat([p, e.number(0, DType.I32, (most - n,))], 0) for n, p in zip(counts, parts, strict=True)]
+            rows = e.concat(padded, 0)
+        rows = e.reshape(rows, (batch, rows.type.size // batch if batch else 0))
+        lengths = [
+            e.reshape(e.cast(tracer.read(v), DType.I32), (batch,))
+            if isinstance(v, torch.Tensor)
+            else e.constant(np.array(v, np.int32).reshape(batch))
+            for v in (steps, counts)
+        ]
+        logp = e.reshape(tracer.read(x), (x.shape[0], batch, x.shape[-1]))
+        attributes = {"blank": int(given["blank"]), "zero_infinity": bool(given["zero_infinity"])}
+        value = e.emit("ctc_loss", logp, rows, *lengths, **attributes)
+        reduction = given["reduction"]
+        if reduction == "mean":
+            least = e.emit("max", lengths[1], e.number(1, DType.I32))
+            value = e.emit("mean", e.emit("div", value, e.cast(least, DType.F32)), axes=(0,), keep=False)
+        elif reduction == "sum":
+            value = e.emit("reduce_sum", value, axes=(0,), keep=False)
+        elif x.dim() == 2:
+            value = e.reshape(value, ())
+        return _mark(tracer, tracer.new(e.cast(value, machine_dtype(x.dtype)), x.dtype))
 
 
 # The same losses where they arrive as ATen operations: called from inside torch

@@ -62,3 +62,12 @@ def dynamic_slice(e: Emitter, x: Value, dim: int, start: Value, size: int, step:
 def dynamic_update(e: Emitter, x: Value, src: Value, dim: int, start: Value, size: int) -> Value:
     axis = axis_of(dim, len(x.shape))
     return e.emit("dynamic_update", x, e.cast(src, x.dtype), _starts(e, x, axis, start))
+
+
+@rule("poptorch::ctc_beam_search")
+def ctc_beam_search(e: Emitter, logp: Value, lengths: Value, blank: int, width: int, top: int) -> tuple[Value, ...]:
+    """Scores in the type of the operand, lengths and labels as integers."""
+    scores, counts, paths = e.emit(
+        "ctc_beam_search", logp, e.cast(lengths, DType.I32), blank=blank, beam_width=width, top_paths=top
+    )
+    return e.cast(scores, logp.dtype), counts, paths
