@@ -94,7 +94,7 @@ class _Lattice:
             going = _sum(after, _shifted(after, -1), np.where(leap, _shifted(after, -2), -np.inf)) + here
             ending = np.where(self._ends(), here, -np.inf)
             after = np.where(
-                (t == self.steps - 1)[:, None], ending, np.where((t < self.steps)[:, None], going, -np.inf)
+                (self.steps == t + 1)[:, None], ending, np.where((self.steps > t)[:, None], going, -np.inf)
             )
             beta[t] = after
         return beta
@@ -262,7 +262,7 @@ def _beams(logp: np.ndarray, blank: int, width: int) -> list[tuple[tuple[int, ..
                     longer = grown[*prefix, label]
                     came = silent if prefix and label == prefix[-1] else whole
                     longer[1] = np.logaddexp(longer[1], came + row[label])
-        best = sorted(grown.items(), key=lambda item: (-np.logaddexp(*item[1]), item[0]))
+        best = sorted(grown.items(), key=lambda item: (-np.logaddexp.reduce(item[1]), item[0]))
         beams = {prefix: (a, b) for prefix, (a, b) in best[:width]}
     return [(prefix, float(np.logaddexp(a, b))) for prefix, (a, b) in beams.items()]
 
