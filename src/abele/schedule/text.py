@@ -183,8 +183,10 @@ class _Printer:
         inside = f"{_name(node.function)}({_names(node.operands)})"
         if isinstance(node, Call):
             return f"{equals}call {inside}{origin}"
-        pipeline = f", pipeline={node.pipeline!r}" if node.stages > 1 else ""
-        return f"{equals}repeat {inside} {{count={node.count}, stages={node.stages}{pipeline}}}{origin}"
+        attributes = {"count": node.count, "stages": node.stages}
+        if node.stages > 1:
+            attributes["pipeline"] = node.pipeline
+        return f"{equals}repeat {inside} {_attributes(attributes)}{origin}"
 
     def _use(self, use: Use) -> str:
         own = self.schedule.tensors[use.tensor].type
