@@ -183,9 +183,8 @@ class _Printer:
         inside = f"{_name(node.function)}({_names(node.operands)})"
         if isinstance(node, Call):
             return f"{equals}call {inside}{origin}"
-        attributes = {"count": node.count, "stages": node.stages}
-        if node.stages > 1:
-            attributes["pipeline"] = node.pipeline
+        kind = {"pipeline": node.pipeline} if node.stages > 1 else {}
+        attributes = {"count": node.count, "stages": node.stages, **kind}
         return f"{equals}repeat {inside} {_attributes(attributes)}{origin}"
 
     def _use(self, use: Use) -> str:
