@@ -21,8 +21,8 @@ from ._optimizer_spec import Plan
 from .enums import ReductionType
 from .options import Options
 
-#: Values of the lower layer's option ``autoRecomputation`` that ask for recomputation of layers.
-_RECOMPUTE_LAYERS = (1, 3, 4)
+#: The lower layer's ``RecomputationType`` by number, as its option ``autoRecomputation`` takes it.
+_RECOMPUTATION = {0: "checkpoints", 1: "standard", 2: "norm_only", 3: "pipeline", 4: "recompute_all"}
 _TYPES = {"half": "f16", "float": "f32"}
 
 
@@ -50,7 +50,7 @@ def compile_options(
         mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
         accumulator=plan.accumulator if plan else "",
         offload=training and options.TensorLocations.location_optimizer.get("onChip") == 0,
-        recompute="layers" if options._Popart.options.get("autoRecomputation") in _RECOMPUTE_LAYERS else "checkpoints",
+        recompute=_RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=PlanOptions(memory_proportion=min(shares)) if shares else PlanOptions(),
     )

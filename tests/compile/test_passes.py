@@ -17,12 +17,12 @@ from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
 from abele.compile.passes.outline import Outline
-from abele.compile.passes.recompute import Recompute
+from abele.compile.passes.recompute import HOW, Recompute
 from abele.compile.passes.split import Split
 from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption
-from abele.ir import Builder, DType, Host, Port, evaluate, f32, parse_graph
+from abele.ir import Builder, DType, Host, Origin, Port, evaluate, f32, parse_graph
 
 from .nets import layered, parameters, random_inputs
 
@@ -128,6 +128,57 @@ def test_recompute_keeps_only_checkpoints():
     # Merging equal operations must not undo it.
     merged, _ = run_passes(again, [CommonSubexpressions()])
     assert kept_values(merged) <= {"checkpoint", "fill"}
+
+
+def test_standard_recomputation_keeps_what_crosses_few_borders():
+    """Of each layer before the last segment its result alone is kept, if anything."""
+    graph = layered(8)
+    plain, _ = run_passes(graph, [Autodiff(parameters(graph)), DeadCode()])
+    again, _ = run_passes(plain, [Recompute("standard"), DeadCode()])
+    same(plain, again)
+    made = again.producers()
+    early = [made[v] for v in read_back(again) if made[v].origin.module in [f"layer.{i}" for i in range(5)]]
+    assert 2 <= len(early) <= 5
+    assert len({op.origin.module for op in early}) == len(early)
+    assert {op.name for op in early} == {"mul"}
+    assert len(read_back(again)) < len(read_back(plain)) / 2
+    merged, _ = run_passes(again, [CommonSubexpressions(), DeadCode()])
+    assert len(read_back(merged)) == len(read_back(again))
+
+
+def test_norms_recomputed():
+    b = Builder("net")
+    x, w = b.input(f32(4, 8), "data", "x"), b.input(f32(8), "state", "w")
+    for i in range(2):
+        with b.at(Origin(module=f"layer.{i}")):
+            y = b.layer_norm(x, w, axes=1, eps=1e-5)[0]
+            x = b.mul(b.tanh(y), x)
+    graph = b.finish([b.reduce_sum(x, axes=(0, 1))], [Port("loss", "loss")])
+    plain, _ = run_passes(graph, [Autodiff(("w",)), DeadCode()])
+    again, _ = run_passes(plain, [Recompute("norm_only"), DeadCode()])
+    same(plain, again)
+    assert kept_values(plain) >= {"layer_norm", "tanh"}
+    assert kept_values(again) <= {"mul", "fill"}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_stages_are_recomputed_each_from_its_inputs(how):
+    graph = layered(4)
+    names = parameters(graph)
+    before = [Split(2), Outline(), Autodiff(names, recompute_layers=how in ("layers", "standard"))]
+    plain, _ = run_passes(graph, [Split(2), Autodiff(names), DeadCode()])
+    again, _ = run_passes(graph, [*before, Recompute(how), DeadCode()])
+    same(plain, again)
+    if how == "pipeline":
+        kept = [again.producers()[v].origin.stage for v in read_back(again)]
+        assert kept.count(0) == 1 < kept.count(1)  # what the first stage hands to the second, which is the last
+
+
+def read_back(graph):
+    """Values of the forward phase that the backward phase reads, constants aside."""
+    made = graph.producers()
+    read = {v for op in graph.operations if op.origin.phase == "backward" for v in op.operands if v in made}
+    return {v for v in read if made[v].origin.phase == "forward" and made[v].name != "fill"}
 
 
 def kept_values(graph):

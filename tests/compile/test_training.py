@@ -41,6 +41,10 @@ def train(steps=3, **changes):
     [
         {"offload": True},
         {"recompute": "layers"},
+        {"recompute": "standard"},
+        {"recompute": "standard", "outline": False},
+        {"recompute": "recompute_all"},
+        {"recompute": "pipeline", "stages": 2, "split": True},
         {"stages": 2, "split": True},
         {"stages": 2, "split": True, "pipeline": "interleaved"},
         {"stages": 2, "split": True, "pipeline": "sequential"},

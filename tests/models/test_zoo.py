@@ -19,7 +19,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate": 2},
     "replicated": {"replicas": 2},
     "pipelined": {"stages": 2, "accumulate": 4},
-    "recomputed": {"recompute": "layers"},
+    "recomputed": {"recompute": "standard"},
+    "norms recomputed": {"recompute": "norm_only"},
+    "stages recomputed": {"stages": 2, "accumulate": 4, "recompute": "pipeline"},
     "offloaded": {"optimizer": "adam", "offload": True},
     "all": {"stages": 2, "accumulate": 4, "replicas": 2, "recompute": "layers"},
 }

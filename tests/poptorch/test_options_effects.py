@@ -379,7 +379,7 @@ def _recomputes():
     options._Popart.set("autoRecomputation", 3)
     model = _inference(options)
     model.compile(torch.ones(1))
-    assert model._program.compiled.options.recompute == "layers"
+    assert model._program.compiled.options.recompute == "pipeline"
 
 
 def _cycles_below():

@@ -16,6 +16,7 @@ from abele import programs
 from abele.cli.common import Json, console, plain, print_json, progress, reported
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
+from abele.compile.passes.recompute import HOW
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 
@@ -43,7 +44,7 @@ def profile(
     pipeline: str = typer.Option("grouped", help="How stages take turns: grouped, interleaved or sequential."),
     system: str = typer.Option("bow-2000", help="Machine: a name (`abele systems`) or file.py:name."),
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
-    recompute: str = typer.Option("checkpoints", help="none, checkpoints or layers."),
+    recompute: str = typer.Option("checkpoints", help=f"What the backward pass computes again: {', '.join(HOW)}."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),

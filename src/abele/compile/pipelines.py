@@ -16,7 +16,7 @@ from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.partials import Partials
-from abele.compile.passes.recompute import Recompute
+from abele.compile.passes.recompute import HOW, Recompute
 from abele.compile.passes.replicate import Replicate
 from abele.compile.passes.seed import AdvanceSeed
 from abele.compile.passes.split import Split
@@ -26,8 +26,6 @@ from abele.errors import InvalidOption, suggest
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
-
-RECOMPUTE = ("none", "checkpoints", "layers")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class CompileOptions:
         mean: gradients are averaged over micro-batches and replicas (else summed).
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
         offload: keep the optimiser's tensors in streaming memory.
-        recompute: ``none``, ``checkpoints`` (from those that the user placed) or ``layers`` (each repeated layer).
+        recompute: how much of the forward is computed again in the backward phase, see ``passes.recompute.HOW``.
         partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
         plan: what is asked of all plans.
@@ -72,10 +70,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
             raise InvalidOption(f"There is no pipeline {self.pipeline!r}", remedy=suggest(self.pipeline, PIPELINES))
-        if self.recompute not in RECOMPUTE:
-            raise InvalidOption(
-                f"There is no recomputation {self.recompute!r}", remedy=suggest(self.recompute, RECOMPUTE)
-            )
+        if self.recompute not in HOW:
+            raise InvalidOption(f"There is no recomputation {self.recompute!r}", remedy=suggest(self.recompute, HOW))
         for name in ("replicas", "accumulation", "stages"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
@@ -105,8 +101,8 @@ def passes_for(options: CompileOptions) -> list[Pass]:
         turns = Accumulate(options.accumulation, stages=options.stages, pipeline=options.pipeline)
         passes += [AdvanceSeed(), Streams(), turns]
     passes += [Expand(), Fold(), CommonSubexpressions()]
-    if options.recompute == "checkpoints":
-        passes.append(Recompute())
+    if options.optimiser is not None:
+        passes.append(Recompute(options.recompute, options.pipeline))
     passes.append(DeadCode())
     if options.fuse:
         passes += [Fuse(), DeadCode(name="dead-code-after-fusion")]
@@ -116,7 +112,12 @@ def passes_for(options: CompileOptions) -> list[Pass]:
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
     parameters = tuple(name for group in optimiser.groups for name in group)
     return [
-        Autodiff(parameters, options.loss_scaling, options.recompute == "layers"),
+        Autodiff(
+            parameters,
+            options.loss_scaling,
+            recompute_layers=options.recompute in ("layers", "standard"),
+            recompute_norms=options.recompute == "norm_only",
+        ),
         AdvanceSeed(),
         Streams(),
         Accumulate(

@@ -76,14 +76,15 @@ _OPTIONS = {"accumulate": "accumulation"}
 
 
 def _changes(options: CompileOptions, placed: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    layers, offload = {"recompute": "layers"}, {"offload": True}
+    recompute, offload = {"recompute": "standard"}, {"offload": True}
     if options.optimiser is not None:
-        if options.recompute != "layers":
-            yield "recompute the layers in the backward pass", layers
+        whole = options.recompute in ("standard", "recompute_all")
+        if not whole:
+            yield "recompute layers and blocks in the backward pass", recompute
         if not options.offload:
             yield "optimiser state in streaming memory", offload
-        if options.recompute != "layers" and not options.offload:
-            yield "both of them", layers | offload
+        if not whole and not options.offload:
+            yield "both of them", recompute | offload
     stages = options.stages * 2
     while not placed and stages * options.replicas <= options.system.ipus and stages <= 8 * options.stages:
         yield f"{stages} pipeline stages", {"stages": stages, "accumulate": max(options.accumulation, 2 * stages)}

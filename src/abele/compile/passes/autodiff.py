@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.inline import inline_results
+from abele.compile.passes.recompute import norm_operations
 from abele.errors import InvalidOption, Unsupported
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Operation, Port, Value
@@ -27,11 +28,13 @@ class Autodiff:
         loss_scaling: name of a hyper input that multiplies the loss before differentiation, or empty for none.
         recompute_layers: backward functions compute the forward of their layer again instead of keeping its
             intermediate values, so that a layer keeps only its inputs.
+        recompute_norms: backward functions compute normalisations and the non-linearities behind them again.
     """
 
     parameters: tuple[str, ...]
     loss_scaling: str = ""
     recompute_layers: bool = False
+    recompute_norms: bool = False
     name: str = "autodiff"
 
     def run(self, graph: Graph) -> Graph:
@@ -43,7 +46,7 @@ class Autodiff:
             )
         states = graph.inputs_of("state")
         wanted = {name: states[name] for name in self.parameters if name in states}
-        walk = _Differentiation(graph, self.recompute_layers)
+        walk = _Differentiation(graph, self.recompute_layers, self.recompute_norms)
         (loss,) = losses.values()
         joint = _Joint(walk, graph, set(wanted.values()))
         builder = joint.builder
@@ -84,6 +87,7 @@ class _Differentiation:
 
     graph: Graph
     recompute: bool
+    recompute_norms: bool
     twins: dict[tuple, _Twins] = field(default_factory=dict)
     functions: dict[str, Graph] = field(default_factory=dict)
     active_memo: dict[tuple, tuple[bool, ...]] = field(default_factory=dict)
@@ -130,12 +134,13 @@ class _Differentiation:
         forward_ops, backward_ops = builder.operations[:split], builder.operations[split:]
         active_inputs = [i for i, v in enumerate(callee.inputs) if mask[i] and v in joint.cotangents]
         outputs = [joint.cotangents[callee.inputs[i]] for i in active_inputs]
+        again = self.repeated(callee, forward_ops)
+        remade = {v for op in again for v in op.results}
+        backward_ops = [*(replace(op, origin=replace(op.origin, phase="backward")) for op in again), *backward_ops]
         if self.recompute:
-            forward_needed, backward_ops = [], [*forward_ops, *backward_ops]
-            forward_ops = list(callee.operations)
-            forward_name = name
+            forward_needed, forward_ops, forward_name = [], list(callee.operations), name
         else:
-            made = {v: op for op in forward_ops for v in op.results}
+            made = {v: op for op in forward_ops for v in op.results if v not in remade}
             read = [v for op in backward_ops for v in op.operands] + outputs
             needed = [v for v in dict.fromkeys(read) if v in made]
             # A constant is made again rather than kept.
@@ -157,6 +162,13 @@ class _Differentiation:
         )
         self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs)
         return self.twins[key]
+
+    def repeated(self, callee: Graph, operations: Sequence[Operation]) -> list[Operation]:
+        """Which operations of a function its backward function runs again."""
+        if self.recompute:
+            return list(operations)
+        norms = norm_operations(callee) if self.recompute_norms else ()
+        return [op for op in operations if op in norms]
 
     def fresh(self, name: str) -> str:
         names = (name, *(f"{name}.{i}" for i in range(2, 10_000)))

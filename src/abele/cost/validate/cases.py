@@ -54,7 +54,7 @@ class Case:
         micro_batch, replicas, accumulation: samples of a micro-batch on a replica; micro-batches of a weight update.
         sequence_length: tokens of a sample, 0 where there are none.
         layers: layers of each pipeline stage; empty without a pipeline.
-        recompute: ``none``, ``checkpoints`` or ``layers``.
+        recompute: one of ``passes.recompute.HOW``.
         options: everything else that the runner of the family takes, by name.
         metric, value, unit: what was measured; a unit of ``UNITS``.
         source: where the value is published.
