@@ -8,11 +8,15 @@ alias its input unannounced.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
 from torch._subclasses import FakeTensor
 
+from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
+from abele.ir import evaluate_operation
+from abele.ir.operation import complete_attributes
 from abele.ops.loss.ctc import beam_search
 
 from . import _placement
@@ -192,5 +196,27 @@ _define(
     "ctc_beam_search(Tensor probs, Tensor lengths, int blank, int width, int top) -> (Tensor, Tensor, Tensor)",
     _ctc_beam_search,
 )
+
+
+def _custom(inputs: list[torch.Tensor], name: str, attributes: str, examples: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What the reference of an operation of the user makes, in plain PyTorch."""
+    if any(t.device.type == "meta" or isinstance(t, FakeTensor) for t in (*inputs, *examples)):
+        return [torch.empty_like(t) for t in examples]
+    arrays = [to_numpy(t) for t in inputs]
+    results = [machine_type(t) for t in examples]
+    made = evaluate_operation(name, arrays, complete_attributes(name, json.loads(attributes)), results)
+    return [to_torch(a, t.dtype) for a, t in zip(made, examples, strict=True)]
+
+
+_define("custom_op(Tensor[] inputs, str name, str attributes, Tensor[] examples) -> Tensor[]", _custom)
+
+
+def custom(
+    inputs: list[torch.Tensor], name: str, attributes: dict[str, Any], examples: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """An operation of the user by its registered name. Attributes travel as JSON: a schema has no mixed mapping."""
+    return list(torch.ops.poptorch.custom_op(inputs, name, json.dumps(attributes), examples))
+
+
 _define("push_name_scope(str name) -> ()", _push_name_scope)
 _define("pop_name_scope() -> ()", _pop_name_scope)

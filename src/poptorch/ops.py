@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from abele.ir import OPERATIONS
+
 from . import _library, _placement
 from ._errors import Error, require
 from ._options_effects import note
@@ -366,31 +368,39 @@ def custom_op(
     example_outputs: Sequence[torch.Tensor],
     attributes: Mapping[str, Any] | None = None,
 ) -> list[torch.Tensor]:
-    """An operation that the user has written for the device.
+    """An operation that the user has written for the device: one registered with ``abele.ir.register``.
 
     Args:
         inputs: its operands.
-        name, domain, domain_version: which operation.
+        name, domain, domain_version: which operation. It is looked up as ``domain.name``, then as ``name``; the version
+            is not looked at.
         example_outputs: tensors of the shapes and types that it returns.
         attributes: floats, integers, strings, or lists of one of them, by name.
 
     Returns:
-        outside a compiled model, copies of the example outputs.
+        what the operation makes; outside a compiled model copies of the example outputs where it is not registered.
 
     Raises:
-        Error: inside a compiled model; the vendor's compiled operations cannot be loaded.
+        Error: inside a compiled model, the operation is not registered: the vendor's compiled operations cannot be
+            loaded; or its results are not of the shapes and types of the example outputs.
     """
     require(isinstance(name, str) and isinstance(domain, str), "The name and the domain are strings.")
-    for key, value in (attributes or {}).items():
+    given = dict(attributes or {})
+    for key, value in given.items():
         entries = value if isinstance(value, (list, tuple)) else [value]
         require(
             isinstance(key, str) and all(isinstance(e, (int, float, str)) for e in entries),
             f"The attribute {key!r} holds floats, integers or strings, not {value!r}.",
         )
+    found = next((n for n in (f"{domain}.{name}", name) if n in OPERATIONS), None)
+    if found is not None:
+        return _library.custom(list(inputs), found, given, list(example_outputs))
     if _placement.current_capture() is not None:
         raise _unsupported(
             f"The custom operation {domain}.{name} (version {domain_version})",
-            "Operations compiled for the vendor's library cannot be loaded: write it with PyTorch operations.",
+            "Operations compiled for the vendor's library cannot be loaded: register its twin in Python, "
+            f"abele.ir.register(abele.ir.Composite({name!r}, ...)), as examples/my_operation.py does, or write it with "
+            "PyTorch operations.",
         )
     return [t.clone() for t in example_outputs]
 

@@ -177,7 +177,7 @@ def test_what_cannot_be_captured_says_so():
     with _placement.capture():
         with pytest.raises(poptorch.Error, match=r"poptorch.CPU.*is not supported"):
             doubled(x)
-        with pytest.raises(poptorch.Error, match=r"custom.ops.Cube \(version 1\) is not supported"):
+        with pytest.raises(poptorch.Error, match=r"custom.ops.Cube \(version 1\) is not supported.*abele.ir.register"):
             poptorch.custom_op([x], "Cube", "custom.ops", 1, [x])
         with pytest.raises(poptorch.Error, match="of 1000 rounds is not supported"):
             poptorch.for_loop(1000, torch.neg, [x])
@@ -247,3 +247,43 @@ def test_beam_search_finds_the_likeliest_labels_here_and_in_plain_torch():
         assert paths[0, 0].tolist() == [1, 2, 0, 0] and counts[0, 0] == 2 and scores[0, 0] > scores[0, 1]
     with pytest.raises(AssertionError, match="1 <= top_paths <= beam_width"):
         poptorch.ctc_beam_search_decoder(logp, torch.tensor([4]), beam_width=1, top_paths=2)
+
+
+@pytest.fixture
+def leaky():
+    """An operation of a user's own, registered while a test runs."""
+    from abele.ir import OPERATIONS, Arg, Composite, Sample, f32, register
+
+    def expand(b, operands, attributes):
+        (x,) = operands
+        return [b.max(x, b.mul(x, b.constant(attributes["alpha"], x.dtype))), b.neg(x)]
+
+    register(Composite("custom.ops.Leaky", {"alpha": 0.1}, expand, lambda: [Sample((Arg(f32(3)),), {})]))
+    yield
+    del OPERATIONS["custom.ops.Leaky"]
+
+
+def test_an_operation_of_the_user_is_compiled_and_differentiated(leaky):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.tensor([-1.0, 2.0, -3.0]))
+
+        def forward(self, x):
+            y, minus = poptorch.custom_op([self.w * x], "Leaky", "custom.ops", 1, [x, x], {"alpha": 0.5})
+            return minus, poptorch.identity_loss(y, "sum")
+
+    x = torch.tensor([1.0, 2.0, 4.0])
+    expected = torch.tensor([1.0, -4.0, 12.0]), torch.tensor(-0.5 + 4.0 - 6.0)
+    for result in (Model()(x), poptorch.inferenceModel(Model())(x)):
+        assert torch.equal(result[0], expected[0]) and torch.equal(result[1], expected[1])
+    model = Model()
+    poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))(x)
+    assert torch.equal(model.w.detach(), torch.tensor([-1.0 - 0.5, 2.0 - 2.0, -3.0 - 2.0]))
+    with pytest.raises(poptorch.Error, match="the example outputs are"):
+        poptorch.inferenceModel(Wrong())(x)
+
+
+class Wrong(torch.nn.Module):
+    def forward(self, x):
+        return poptorch.custom_op([x], "Leaky", "custom.ops", 1, [x[:2], x])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from abele.errors import InvalidOperand
+from abele.importers.torch.dtypes import machine_type
 from abele.importers.torch.emitter import Emitter, axis_of
 from abele.importers.torch.table import raw, rule
 from abele.importers.torch.tracer import Tracer
@@ -62,6 +65,22 @@ def dynamic_slice(e: Emitter, x: Value, dim: int, start: Value, size: int, step:
 def dynamic_update(e: Emitter, x: Value, src: Value, dim: int, start: Value, size: int) -> Value:
     axis = axis_of(dim, len(x.shape))
     return e.emit("dynamic_update", x, e.cast(src, x.dtype), _starts(e, x, axis, start))
+
+
+@raw("poptorch::custom_op")
+def custom_op(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """An operation that the user registered, by its name."""
+    inputs, name, attributes, examples = args
+    with tracer.located():
+        made = tracer.e.b.emit(name, [tracer.read(t) for t in inputs], json.loads(attributes))
+        have, want = [v.type for v in made], [machine_type(t) for t in examples]
+        if have != want:
+            raise InvalidOperand(
+                f"{name} makes {', '.join(map(str, have))}, and the example outputs are {', '.join(map(str, want))}",
+                where=tracer.where(),
+                remedy="Give example_outputs with the shapes and types of its results.",
+            )
+        return [tracer.new(value, example.dtype) for value, example in zip(made, examples, strict=True)]
 
 
 @rule("poptorch::ctc_beam_search")
