@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch._subclasses import FakeTensor
@@ -216,6 +217,18 @@ def custom(
 ) -> list[torch.Tensor]:
     """An operation of the user by its registered name. Attributes travel as JSON: a schema has no mixed mapping."""
     return list(torch.ops.poptorch.custom_op(inputs, name, json.dumps(attributes), examples))
+
+
+HOST_FUNCTIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Objects of ``poptorch.CPU`` by their names in graphs; each has ``run``, a function of a list of tensors."""
+
+
+def _host_call(inputs: list[torch.Tensor], function: str) -> list[torch.Tensor]:
+    with _placement.suspended(), torch.no_grad():
+        return HOST_FUNCTIONS[function].run(inputs)
+
+
+_define("host_call(Tensor[] inputs, str function) -> Tensor[]", _host_call)
 
 
 _define("push_name_scope(str name) -> ()", _push_name_scope)

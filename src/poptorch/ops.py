@@ -13,7 +13,7 @@ import torch
 
 from abele.ir import OPERATIONS
 
-from . import _library, _placement
+from . import _library, _placement, _structure
 from ._errors import Error, require
 from ._options_effects import note
 from ._structure import map_tensors
@@ -338,10 +338,12 @@ def cond(
 
 
 class CPU:
-    """Call a function on the host from within a model.
+    """Call a function on the host from within a model. Inference only; its inputs go to the host and its results back.
+
+    It also runs once when the model is compiled, on zeros, to see the shapes and types of what it returns.
 
     Args:
-        layer_to_call: a function or module of tensors.
+        layer_to_call: a function or module of tensors that returns a tensor, or a list, tuple or dict of them.
         ID: a name for it that no other call has.
     """
 
@@ -349,15 +351,32 @@ class CPU:
         require(callable(layer_to_call), "poptorch.CPU takes a function or a module.")
         require(isinstance(ID, str), f"The ID is a string, not {ID!r}.")
         self._layer_to_call = layer_to_call
-        self._ID = ID
+        self._like: Any = None
+        names = (ID, *(f"{ID}.{n}" for n in range(1, len(_library.HOST_FUNCTIONS) + 1)))
+        self._ID = next(name for name in names if name not in _library.HOST_FUNCTIONS)
+        _library.HOST_FUNCTIONS[self._ID] = self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _placement.current_capture() is not None:
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The results in a list; none shares memory with an input."""
+        self._like = self._layer_to_call(*inputs)
+        return [t.clone() for t in _structure.flatten(self._like)]
+
+    def __call__(self, *args: Any) -> Any:
+        running = _placement.current_capture()
+        if running is None:
+            return self._layer_to_call(*args)
+        if running.training:
             raise _unsupported(
-                f"poptorch.CPU({self._ID!r}) inside a compiled model",
-                "Call the function between two models, or write it with operations that the model can hold.",
+                f"poptorch.CPU({self._ID!r}) inside a model that is trained",
+                "Nothing is known of the derivative of a function of the host: call it before the model, or write it "
+                "with operations that the model can hold.",
             )
-        return self._layer_to_call(*args, **kwargs)
+        require(
+            all(isinstance(a, torch.Tensor) for a in args),
+            f"poptorch.CPU({self._ID!r}) takes tensors; bind other arguments with functools.partial.",
+        )
+        results = torch.ops.poptorch.host_call(list(args), self._ID)
+        return _structure.rebuild(self._like, results)
 
 
 def custom_op(

@@ -174,9 +174,9 @@ def test_what_cannot_be_captured_says_so():
     doubled = poptorch.CPU(lambda t: 2 * t, "double")
     assert torch.equal(doubled(x), 2 * x)
     assert allclose(poptorch.custom_op([x], "Cube", "custom.ops", 1, [x]), [x])
+    with _placement.capture(training=True), pytest.raises(poptorch.Error, match=r"poptorch.CPU.*is not supported"):
+        doubled(x)
     with _placement.capture():
-        with pytest.raises(poptorch.Error, match=r"poptorch.CPU.*is not supported"):
-            doubled(x)
         with pytest.raises(poptorch.Error, match=r"custom.ops.Cube \(version 1\) is not supported.*abele.ir.register"):
             poptorch.custom_op([x], "Cube", "custom.ops", 1, [x])
         with pytest.raises(poptorch.Error, match="of 1000 rounds is not supported"):
@@ -287,3 +287,35 @@ def test_an_operation_of_the_user_is_compiled_and_differentiated(leaky):
 class Wrong(torch.nn.Module):
     def forward(self, x):
         return poptorch.custom_op([x], "Leaky", "custom.ops", 1, [x[:2], x])
+
+
+def test_the_host_runs_functions_of_the_user_inside_a_model():
+    seen = []
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.host = poptorch.CPU(self.on_host, "split")
+            self.other = poptorch.CPU(torch.neg, "split")
+
+        def on_host(self, x, n):
+            seen.append(x.tolist())
+            return {"less": x.half() - n.half(), "rest": (x.sum(dim=0, keepdim=True) > n, n * 2)}
+
+        def forward(self, x, n):
+            made = self.host(x + 1, n)
+            return self.other(made["less"]) * 3, made["rest"]
+
+    model, x, n = poptorch.inferenceModel(Model()), torch.tensor([1.0, 2.0]), torch.tensor([3])
+    for scale in (1, 2):
+        less, (more, twice) = model(scale * x, n)
+        assert less.dtype is torch.float16 and torch.equal(less, -3 * (scale * x.half() + 1 - 3))
+        assert more.tolist() == [scale * 3.0 + 2 > 3] and twice.tolist() == [6]
+    assert seen == [[0, 0], [2, 3], [3, 5]]
+    with pytest.raises(poptorch.Error, match=r"derivative"):
+        poptorch.trainingModel(Loss(), optimizer=torch.optim.SGD([torch.zeros(1)], lr=1.0))(x)
+
+
+class Loss(torch.nn.Module):
+    def forward(self, x):
+        return poptorch.identity_loss(poptorch.CPU(torch.neg, "minus")(x), "sum")

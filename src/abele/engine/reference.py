@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from abele.errors import Bug, InvalidOperand, Unsupported
-from abele.ir.interpret import Host
+from abele.ir.interpret import Host, evaluate_operation
 from abele.ir.types import TensorType
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Call, ComputeSet, Function, Repeat, Schedule, Step
@@ -219,6 +219,9 @@ class _Run:
             made = [[total / len(operands) if attributes["reduction"] == "mean" else total] for _ in operands]
         elif step.operation in ("checkpoint", "print_tensor", "remote_load", "remote_store"):
             made = operands
+        elif step.operation == "host_call":
+            types = [use.type for use in step.results]
+            made = [evaluate_operation("host_call", values, attributes, types) for values in operands]
         elif all(use.type.size == 0 for use in step.results):
             made = [[np.zeros(use.type.shape) for use in step.results] for _ in operands]
         else:

@@ -18,6 +18,7 @@ class _StraightThrough(torch.autograd.Function):
 TWINS = {
     "all_reduce": lambda x, reduction: x,
     "checkpoint": lambda x: x,
+    "host_call": lambda x, function, shapes, dtypes: x,
     "print_tensor": lambda x, title: x,
     "straight_through": _StraightThrough.apply,
 }

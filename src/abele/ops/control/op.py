@@ -1,19 +1,20 @@
-"""What moves data off the tiles or marks a place: all-reduce, host streams, streaming memory, checkpoints, prints.
+"""What moves data off the tiles or marks a place: all-reduce, host streams and calls, streaming memory, checkpoints,
+prints.
 
 The references here are those of one replica alone; ``host_load`` and ``host_store`` are run by whoever has a host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from abele.errors import Bug, InvalidOperand
+from abele.errors import Bug, InvalidOperand, Unsupported
 from abele.ir.builder import Builder
 from abele.ir.graph import Operation, Value
 from abele.ir.operation import REQUIRED, Arg, Composite, NotDifferentiable, Primitive, Sample, register
-from abele.ir.types import TensorType, f16, f32, i32
+from abele.ir.types import DType, TensorType, f16, f32, i32
 from abele.ops.rules import (
     Attributes,
     attributes_of,
@@ -181,6 +182,46 @@ register(
         NotDifferentiable("it has no results"),
         no_flops,
         lambda: [Sample((Arg(t),), {"stream": "y"}) for t in (f32(4, 9), f16(3), i32())],
+        effect=True,
+        traits=frozenset({"host"}),
+    )
+)
+
+
+# Functions of the host
+
+HOST_FUNCTIONS: dict[str, Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]] = {
+    "abele.same": lambda arrays: arrays
+}
+"""What ``host_call`` runs, by name: a function of arrays, which arrive in float64 where the operands are floats."""
+
+
+def _host_results(attributes: Attributes) -> list[TensorType]:
+    return [TensorType(tuple(s), DType(d)) for s, d in zip(attributes["shapes"], attributes["dtypes"], strict=True)]
+
+
+def _host_call(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
+    name = str(attributes["function"])
+    if name not in HOST_FUNCTIONS:
+        raise Unsupported(
+            f"The program calls the function {name!r} of the host, which is not in this process",
+            remedy="Capture the model here again: a function of Python is not stored with a compiled program.",
+        )
+    return HOST_FUNCTIONS[name](operands)
+
+
+register(
+    Primitive(
+        "host_call",
+        {"function": REQUIRED, "shapes": REQUIRED, "dtypes": REQUIRED},
+        lambda operands, attributes: _host_results(attributes),
+        _host_call,
+        NotDifferentiable("nothing is known of the host's function"),
+        no_flops,
+        lambda: [
+            Sample((Arg(t),), {"function": "abele.same", "shapes": (t.shape,), "dtypes": (str(t.dtype),)})
+            for t in (f32(3, 5), f16(7), i32(), f32(0, 2))
+        ],
         effect=True,
         traits=frozenset({"host"}),
     )

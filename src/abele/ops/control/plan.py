@@ -7,10 +7,10 @@ from abele.ops.plans.planning import Question, plan_for
 from abele.schedule.records import Plan
 
 
-@plan_for("host_load")
+@plan_for("host_load", "host_call")
 def plan_load(question: Question) -> Plan:
-    """The host spreads the tensor evenly over the tiles."""
-    return Plan((), (), (flat(question.results[0], question.chip, question.first),))
+    """The host spreads what it sends evenly over the tiles."""
+    return Plan((), (), tuple(flat(t, question.chip, question.first) for t in question.results))
 
 
 @plan_for("host_store")

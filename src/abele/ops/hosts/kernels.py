@@ -112,6 +112,7 @@ NO_KERNEL: Mapping[str, str] = {
     "ctc_beam_search": "its beams are Python's dictionaries",
     "ctc_loss": "NumPy walks the lattice, all samples and places at once",
     "ctc_loss_gradient": "as ctc_loss",
+    "host_call": "it is the user's own Python",
     "host_load": "the engine fills it from a stream",
     "host_store": "the engine hands it to a stream",
     "remote_load": "the host has one memory: the engine sees the operand as the result",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from abele.errors import InvalidOperand
-from abele.importers.torch.dtypes import machine_type
+from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.emitter import Emitter, axis_of
 from abele.importers.torch.table import raw, rule
 from abele.importers.torch.tracer import Tracer
 from abele.ir import DType, Value
+from abele.ops.control.op import HOST_FUNCTIONS
 
 
 @raw("poptorch::identity_loss")
@@ -80,6 +85,25 @@ def custom_op(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
                 where=tracer.where(),
                 remedy="Give example_outputs with the shapes and types of its results.",
             )
+        return [tracer.new(value, example.dtype) for value, example in zip(made, examples, strict=True)]
+
+
+@raw("poptorch::host_call")
+def host_call(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of the user's that the host runs; what it makes is seen by running it once, on zeros."""
+    inputs, name = args
+    kinds = [t.dtype for t in inputs]
+    zeros = tracer.plainly(lambda: [torch.zeros(t.shape, dtype=t.dtype) for t in inputs])
+    examples = tracer.plainly(func, zeros, name)
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [to_numpy(t) for t in func([to_torch(a, kind) for a, kind in zip(arrays, kinds, strict=True)], name)]
+
+    HOST_FUNCTIONS[name] = run
+    types = [machine_type(t) for t in examples]
+    attributes = {"function": name, "shapes": [t.shape for t in types], "dtypes": [str(t.dtype) for t in types]}
+    with tracer.located():
+        made = tracer.e.b.emit("host_call", [tracer.read(t) for t in inputs], attributes)
         return [tracer.new(value, example.dtype) for value, example in zip(made, examples, strict=True)]
 
 
