@@ -15,7 +15,7 @@ from abele.compile.pipelines import CompileOptions
 from abele.errors import AbeleError, Bug, InvalidOption, UserProgramError, suggest
 from abele.ir.graph import Graph, Port
 from abele.ir.text import parse_graph
-from abele.machine.system import find_system
+from abele.machine.system import System, find_system
 from abele.ops.plans.planning import PlanOptions
 
 OPTIMISERS = {
@@ -131,7 +131,7 @@ def one_loss(graph: Graph, captured: Any) -> Graph:
 def compile_options(
     loaded: Loaded,
     *,
-    system: str,
+    system: str | System,
     replicas: int = 1,
     accumulate: int = 1,
     stages: int = 1,

@@ -42,3 +42,25 @@ def test_one_program_through_every_stage():
     assert ran.returncode == 0, ran.stderr
     for heading in ("1. A graph", "2. Passes", "3. The schedule", "4. The engine", "5. The reference", "6. Cost"):
         assert heading in ran.stdout
+
+
+def test_a_chip_with_an_exchange_of_its_own(tmp_path, monkeypatch):
+    """256 tiles in a mesh, in at most 50 lines, in every command that takes a machine."""
+    from abele.cli import main
+
+    file = ROOT / "examples/mesh_chip.py"
+    assert len(file.read_text().splitlines()) <= 50
+    monkeypatch.setenv("ABELE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for command in (
+        ("profile", "mlp", "--small", "--report", "report"),
+        ("sweep", "mlp", "--small", "--set", "tiles=64,256", "--jobs", "2", "--out", "rows.parquet"),
+    ):
+        main([*command, "--system", f"{file}:system"])
+    assert "mesh" in (tmp_path / "report/profile.json").read_text()
+
+    from abele.sweep.table import read_rows
+
+    rows = read_rows(tmp_path / "rows.parquet")
+    assert [(row["tiles"], row["error"]) for row in rows] == [(64, ""), (256, "")]
+    assert rows[0]["cycles_exchange"] != rows[1]["cycles_exchange"] > 0
