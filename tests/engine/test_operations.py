@@ -10,12 +10,12 @@ from abele.engine.native import load_kernels
 from abele.engine.providers import Providers, has_torch
 from abele.errors import Unsupported
 from abele.ir import OPERATIONS, evaluate_operation, infer_types
-from abele.ir.operation import complete_attributes
+from abele.ir.operation import complete_attributes, has
 from abele.ops.hosts.kernels import KERNELS, Request, Spec, row_major
 from abele.ops.plans.planning import PLANS
 from tests.engine.support import feed, one_operation
 
-HOST = frozenset({"host_load", "host_store", "all_reduce", "reshape", "checkpoint"})
+HOST = frozenset({"host_load", "host_store", "reshape", "checkpoint"} | {n for n in OPERATIONS if has(n, "collective")})
 """Operations that the engine itself does, or that leave no work; see test_engine.py."""
 
 

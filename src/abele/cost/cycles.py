@@ -14,8 +14,8 @@ import numpy as np
 from abele.cost.columns import Columns, messages, most_sent, most_sent_about, region_sizes, shared_by_pairs
 from abele.ir.operation import has
 from abele.ir.types import TensorType
+from abele.machine.collectives import collective_seconds, group_size, sent_bytes
 from abele.machine.exchange import (
-    all_reduce_seconds,
     exchange_code_bytes,
     exchange_cycles,
     exchange_cycles_two_rates,
@@ -344,8 +344,8 @@ class Charger:
             return cost + Cycles(
                 host=self.chip.cycles(seconds if step is shared[0] else seconds - self._host_latency())
             )
-        if step.operation == "all_reduce":
-            return cost + self._all_reduce(step, shared)
+        if has(step.operation, "collective"):
+            return cost + self._collective(step, shared)
         return cost
 
     def _host(self, size: float) -> float:
@@ -354,18 +354,25 @@ class Charger:
     def _host_latency(self) -> float:
         return self.system.host_latency_seconds
 
-    def _all_reduce(self, step: Step, shared: Sequence[Node]) -> Cycles:
-        """Share of one step in an all-reduce of ``shared``: steps in a row are reduced as one."""
+    def _collective(self, step: Step, shared: Sequence[Node]) -> Cycles:
+        """Share of one step in a collective of ``shared``: equal ones in a row are done as one."""
         s = self.schedule
-        if s.replicas <= 1:
+        size, stride = _group(step)
+        members = group_size(s.replicas, size, stride)
+        if members <= 1:
             return Cycles()
         per_ipu: dict[int, int] = {}
         for other in shared:
             assert isinstance(other, Step)
-            per_ipu[other.origin.ipu] = per_ipu.get(other.origin.ipu, 0) + _bytes(other)
+            per_ipu[other.origin.ipu] = per_ipu.get(other.origin.ipu, 0) + reduced_bytes(other)
         everything = sum(per_ipu.values())
-        share = _bytes(step) / everything if everything else 0.0
-        seconds = all_reduce_seconds(self.system, max(per_ipu.values()), s.replicas, s.ipus)
+        share = reduced_bytes(step) / everything if everything else 0.0
+        most = max(per_ipu.values())
+        if step.operation == "replica_shard":
+            copied = -(-(most // members) // s.tiles)
+            compute = float(-(-copied // self.chip.memcpy_bytes_per_cycle))
+            return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)) * share
+        seconds = collective_seconds(self.system, step.operation, most, s.replicas, s.ipus, size=size, stride=stride)
         sync = sync_cycles(self.system, s.replicas * s.ipus)
         return Cycles(links=self.chip.cycles(seconds), sync=sync) * share
 
@@ -462,8 +469,28 @@ class Charger:
 
 
 def _bytes(step: Step) -> int:
-    """Bytes that a stream or collective moves on each replica."""
+    """Bytes that a stream moves on each replica."""
     return sum(use.type.bytes for use in (step.results or step.operands))
+
+
+def _group(step: Step) -> tuple[int, int]:
+    """Members of the groups of a collective, 0 for all replicas, and their distance."""
+    return int(step.attributes.get("group", 0)), int(step.attributes.get("stride", 1))  # type: ignore[arg-type]
+
+
+def reduced_bytes(step: Step) -> int:
+    """Bytes of the whole tensor of a collective, on each IPU that takes part; 0 for any other step."""
+    if not has(step.operation, "collective"):
+        return 0
+    use = step.results[0] if step.operation == "all_gather" else step.operands[0]
+    return use.type.bytes
+
+
+def collective_bytes(step: Step, replicas: int) -> float:
+    """Bytes that one replica sends over links in a collective; 0 for any other step, and for one's own part."""
+    if not has(step.operation, "collective") or step.operation == "replica_shard":
+        return 0.0
+    return sent_bytes(step.operation, reduced_bytes(step), group_size(replicas, *_group(step)))
 
 
 def streamed_bytes(step: Step) -> int:
@@ -471,14 +498,21 @@ def streamed_bytes(step: Step) -> int:
     return _bytes(step) if has(step.operation, "host") or has(step.operation, "remote") else 0
 
 
+def _together(step: Step, other: Step) -> bool:
+    """Whether two steps in a row are done as one: talk to the host, or the same collective over the same groups."""
+    if step.operation != other.operation:
+        return False
+    return has(step.operation, "host") or _group(step) == _group(other)
+
+
 def _runs(nodes: Sequence[Node]):
-    """Every node with the run of steps of the same operation, next to one another, that it belongs to."""
+    """Every node with the run of steps, next to one another, that it is done with."""
     at = 0
     while at < len(nodes):
         node = nodes[at]
         stop = at + 1
-        if isinstance(node, Step) and (has(node.operation, "host") or node.operation == "all_reduce"):
-            while stop < len(nodes) and isinstance(other := nodes[stop], Step) and other.operation == node.operation:
+        if isinstance(node, Step) and (has(node.operation, "host") or has(node.operation, "collective")):
+            while stop < len(nodes) and isinstance(other := nodes[stop], Step) and _together(node, other):
                 stop += 1
         run = nodes[at:stop]
         for each in run:

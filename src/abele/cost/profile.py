@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from abele.cost.columns import Columns
-from abele.cost.cycles import PARTS, Charger, Cycles, streamed_bytes
+from abele.cost.cycles import PARTS, Charger, Cycles, collective_bytes, streamed_bytes
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.cost.memory import TileMemory, tile_memory
 from abele.errors import Bug, InvalidOption
@@ -383,17 +383,9 @@ def _work(
                 row.flops * row.times,
                 plan.touched * row.times,
                 (plan.received - plan.linked) * row.times,
-                (plan.linked + _reduced(step, schedule)) * row.times,
+                (plan.linked + collective_bytes(step, schedule.replicas)) * row.times,
                 streamed_bytes(step) * row.times,
             )
-
-
-def _reduced(step: Step, schedule: Schedule) -> float:
-    """Bytes that one replica sends over links in an all-reduce: a ring's 2·(n − 1)/n of the tensor."""
-    if step.operation != "all_reduce":
-        return 0.0
-    n = schedule.replicas
-    return sum(use.type.bytes for use in step.results) * 2 * (n - 1) / n
 
 
 def _matrix_type(schedule: Schedule) -> DType:
@@ -445,7 +437,7 @@ def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...
     if any(isinstance(m.node, Repeat) and m.node.stages > 1 for m in live.moments):
         notes.append("A pipeline is charged as slots of its slowest IPU, the slots that fill and drain it included.")
     if schedule.replicas > 1:
-        notes.append("The all-reduce over replicas is a ring; no measured one is public.")
+        notes.append("Collectives over replicas are rings over links and gateways; no measured one is public.")
     if schedule.load is not None:
         count = sum(step.operation == "host_store" for _, step in schedule.load.steps())
         notes.append(

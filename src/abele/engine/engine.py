@@ -33,6 +33,7 @@ from abele.engine.streams import Stream, check_names, find_streams, from_host, t
 from abele.engine.threads import KERNEL_WORTH, Pool, library_worth, threads_to_use
 from abele.errors import InvalidOperand, suggest
 from abele.ir.types import DType, TensorType
+from abele.ops.collectives.replicas import groups, over_replicas
 from abele.ops.hosts.kernels import Request, Spec, host_bytes
 from abele.schedule.records import Schedule
 
@@ -381,7 +382,7 @@ class Engine:
     def _collective(self, instruction: Collective) -> Callable[[], None]:
         sources = [self._array(r, instruction.operand) for r in range(self.replicas)]
         targets = [self._array(r, instruction.result) for r in range(self.replicas)]
-        return _all_reduce(sources, targets, instruction)
+        return _collective(sources, targets, instruction)
 
 
 def _label(instruction: Instruction) -> str:
@@ -459,25 +460,31 @@ def _copy(source: np.ndarray, target: np.ndarray) -> Callable[[], None]:
     return run
 
 
-def _all_reduce(
+def _collective(
     sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], instruction: Collective
 ) -> Callable[[], None]:
-    """Sum or mean over the replicas, in order, in float64 where there are more than two floats to add."""
-    mean, count, half = instruction.reduction == "mean", len(sources), instruction.operand.type.dtype is DType.F16
-    wide = np.float64 if sources[0].dtype.kind == "f" and count > 2 else sources[0].dtype
+    """A collective over the replicas: sums in order, in float64 where there are more than two floats to add."""
+    attributes, half = instruction.attributes, instruction.operand.type.dtype is DType.F16
+    reduces = "reduction" in attributes
+    members = len(groups(len(sources), attributes)[0])
+    wide = np.float64 if reduces and sources[0].dtype.kind == "f" and members > 2 else sources[0].dtype
 
     def run() -> None:
-        total = sources[0].astype(wide)
-        for other in sources[1:]:
-            total += other
-        if mean and count > 1:
-            total = total / count if total.dtype.kind == "f" else total // count
-        if half:
-            with np.errstate(over="ignore"):
-                total = total.astype(np.float16)
-        for target in targets:
-            target[...] = total
+        made = over_replicas(instruction.operation, [s.astype(wide, copy=False) for s in sources], attributes)
+        for target, value in zip(targets, made, strict=True):
+            if reduces and half:
+                with np.errstate(over="ignore"):
+                    value = value.astype(np.float16)
+            target[...] = value
 
-    if count == 1:
-        return _copy(sources[0], targets[0])
+    if members == 1 and sources[0].shape == targets[0].shape:
+        return _each([_copy(source, target) for source, target in zip(sources, targets, strict=True)])
+    return run
+
+
+def _each(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def run() -> None:
+        for each in runs:
+            each()
+
     return run

@@ -63,9 +63,10 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """Reduce over the replicas."""
+    """What replicas do together; of the operands only the first is read."""
 
-    reduction: str
+    operation: str
+    attributes: Mapping[str, Attribute]
     operand: View
     result: View
 
@@ -145,8 +146,8 @@ class _Flattening:
             return Load(str(step.attributes["stream"]), results[0])
         if step.operation == "host_store":
             return Store(str(step.attributes["stream"]), operands[0])
-        if step.operation == "all_reduce":
-            return Collective(str(step.attributes["reduction"]), operands[0], results[0])
+        if has(step.operation, "collective"):
+            return Collective(step.operation, step.attributes, operands[0], results[0])
         return Run(step.operation, step.attributes, operands, results, step.origin)
 
     def repeat(self, node: Repeat, where: dict[str, int]) -> tuple[list[Instruction], list[int]]:
@@ -312,7 +313,7 @@ def _write_in_place(instructions: list[Instruction], buffers: Mapping[int, Buffe
 
 def _in_place(instruction: Instruction, source: int, target: int) -> bool:
     if isinstance(instruction, Collective):
-        return True
+        return instruction.operation == "all_reduce"
     if not isinstance(instruction, Run):
         return False
     if not (has(instruction.operation, "elementwise") or has(instruction.operation, "in_place")):
@@ -352,8 +353,8 @@ def _renamed(instruction: Instruction, merged: Mapping[int, int]) -> Instruction
             return Load(stream, view(result))
         case Store(stream, operand):
             return Store(stream, view(operand))
-        case Collective(reduction, operand, result):
-            return Collective(reduction, view(operand), view(result))
+        case Collective(operation, attributes, operand, result):
+            return Collective(operation, attributes, view(operand), view(result))
         case Copy(source, target):
             source, target = view(source), view(target)
             return None if source.buffer == target.buffer else Copy(source, target)

@@ -16,7 +16,9 @@ import numpy as np
 
 from abele.errors import Bug, InvalidOperand, Unsupported
 from abele.ir.interpret import Host, evaluate_operation
+from abele.ir.operation import has
 from abele.ir.types import TensorType
+from abele.ops.collectives.replicas import over_replicas
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Call, ComputeSet, Function, Repeat, Schedule, Step
 from abele.schedule.vertex import Block, vertex_kind
@@ -214,9 +216,10 @@ class _Run:
             for host, (value,) in zip(self.hosts, operands, strict=True):
                 host.store(str(attributes["stream"]), value.reshape(step.operands[0].type.shape))
             made = [[] for _ in self.hosts]
-        elif step.operation == "all_reduce":
-            total = np.sum([value.astype(np.float64) for (value,) in operands], axis=0)
-            made = [[total / len(operands) if attributes["reduction"] == "mean" else total] for _ in operands]
+        elif has(step.operation, "collective"):
+            firsts = [values[0].reshape(step.operands[0].type.shape) for values in operands]
+            wide = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in firsts]
+            made = [[value] for value in over_replicas(step.operation, wide, attributes)]
         elif step.operation in ("checkpoint", "print_tensor", "remote_load", "remote_store"):
             made = operands
         elif step.operation == "host_call":

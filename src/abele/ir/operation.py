@@ -79,6 +79,7 @@ TRAITS: Mapping[str, str] = {
     "constant": "made of attributes alone: cheaper to make again than to keep, and known before anything runs",
     "random": "draws numbers: never run a second time, nor ahead of the step it belongs to",
     "root": "may take a map behind it, as a `fused` operation",
+    "collective": "done by replicas together: charged with the links, the engine runs it over all of them at once",
     "host": "talks to the host: charged with the host's link, and steps next to one another share its latency",
     "remote": "moves a state to or from streaming memory: charged with the streaming rate",
     "any_strides": "its host kernels take operands and results with any strides",

@@ -6,7 +6,7 @@ Everything here is data and plain arithmetic; plans and costs read it, nothing h
 
 from abele.machine.chip import Chip
 from abele.machine.constants import Constant, dtype_bytes
-from abele.machine.presets import CHIPS, bow, c600, gc200, mk1
+from abele.machine.presets import CHIPS, bow, c600, gc200, good_ipu, mk1
 from abele.machine.system import SYSTEMS, System, find_system, list_systems, one_ipu
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "dtype_bytes",
     "find_system",
     "gc200",
+    "good_ipu",
     "list_systems",
     "mk1",
     "one_ipu",

@@ -1,4 +1,6 @@
-"""Time of communication: the on-chip exchange, syncs, IPU-Links, gateways, host and streaming memory.
+"""Time of communication from one place to another: on-chip exchange, syncs, links, gateways, host, streaming memory.
+
+What all replicas do together is in ``collectives``.
 
 On-chip costs are in tile cycles of the busiest tile, since an exchange ends for all tiles together; everything
 that leaves the chip is in seconds. All functions are closed formulas over bytes and accept NumPy arrays of them.
@@ -91,11 +93,13 @@ def sync_cycles(system: System, ipus: int = 1) -> int:
     """Cycles of a sync over ``ipus`` IPUs: the chip's own for one, else the global sync.
 
     Beyond one IPU the larger of the published global sync and of 15 ns for each hop, out and back, over
-    1 + ipus/4 hops (graphcore/poplibs).
+    1 + ipus/4 hops of a link domain (graphcore/poplibs). Domains sync over their gateways, out and back.
     """
     if ipus <= 1:
         return system.chip.sync_cycles
-    return max(system.global_sync_cycles, hop_sync_cycles(system, ipus))
+    domain = system.ipus_per_link_domain
+    cycles = max(system.global_sync_cycles, hop_sync_cycles(system, min(ipus, domain)))
+    return cycles + (math.ceil(system.chip.cycles(2 * system.gateway_latency_seconds)) if ipus > domain else 0)
 
 
 def hop_sync_cycles(system: System, ipus: int) -> int:
@@ -140,31 +144,3 @@ def streaming_seconds(system: System, bytes: float) -> float:
     """Time to move ``bytes`` for each IPU to or from streaming memory, all IPUs of a machine at once."""
     sharing = min(system.ipus, system.ipus_per_machine)
     return bytes * sharing / system.streaming_bytes_per_second
-
-
-def all_reduce_seconds(system: System, bytes: float, replicas: int, ipus_per_replica: int = 1) -> float:
-    """Time of a ring all-reduce of ``bytes`` on each IPU over ``replicas`` replicas.
-
-    Every IPU of a replica joins its fellows of the other replicas: ``ipus_per_replica`` rings at once, which
-    share the ladder's two columns of links. A ring of n moves 2·(n − 1)/n of the bytes in 2·(n − 1) steps.
-    Replicas in several link domains first reduce within theirs, then each part over the gateways, whose rate
-    the IPUs of a machine share; then spread it. The arithmetic is the textbook ring's; no measured all-reduce
-    of these machines is public.
-    """
-    if replicas <= 1 or bytes <= 0:
-        return 0.0
-    per_domain = max(1, system.ipus_per_link_domain // ipus_per_replica)
-    inside = min(replicas, per_domain)
-    outside = math.ceil(replicas / per_domain)
-    links = min(system.ring_links, system.links_per_ipu) / max(1.0, ipus_per_replica / 2)
-    seconds = _ring(bytes, inside, link_rate(system, links), system.link_latency_seconds)
-    if outside > 1:
-        rate = system.gateway_bytes_per_second / system.ipus_per_machine
-        seconds += _ring(bytes / inside, outside, rate, system.gateway_latency_seconds)
-    return seconds
-
-
-def _ring(bytes: float, members: int, rate: float, latency: float) -> float:
-    if members <= 1:
-        return 0.0
-    return 2 * (members - 1) * (bytes / members / rate + latency)

@@ -1,4 +1,4 @@
-"""The chips that were sold, as tables of constants: Mk1 GC2, Mk2 GC200, Bow and C600.
+"""The chips that were sold, as tables of constants: Mk1 GC2, Mk2 GC200, Bow and C600; and one that was announced.
 
 Where no public source gives a number it is marked assumed and says what it rests on; all of them can be
 changed with `Chip.derive`. A clock of 1.325 GHz is taken for the GC200 (1.33 is printed too: 0.4 % apart).
@@ -145,10 +145,22 @@ _MK1 = _GC200 | {
     "load_watts": _c(150.0, "W", "assumed: half of a two-IPU C2 board of 300 W", "assumed"),
 }
 
+_GOOD_SOURCE = (
+    "assumed: the Good computer was announced (March 2022) with over 10 EFLOPS in 8192 IPUs, no chip described"
+)
+_GOOD = _BOW | {
+    "tiles": _c(2944, "tiles", f"{_GOOD_SOURCE}; two Bow dies stacked", "assumed"),
+    "clock_hz": _c(1.65e9, "Hz", f"{_GOOD_SOURCE}; 10.2 EFLOPS in 8 bits with these tiles", "assumed"),
+    "amp_units_f8_f16": _c(16, "units", f"{_GOOD_SOURCE}; 8-bit units as the C600's", "assumed"),
+    "idle_watts": _c(219.0, "W", "assumed: 35 % of the average under load", "assumed"),
+    "load_watts": _c(625.0, "W", f"{_GOOD_SOURCE}; two Bow dies", "assumed"),
+}
+
 gc200 = Chip.build("gc200", "Mk2 GC200", _GC200)
 bow = Chip.build("bow", "Bow", _BOW)
 c600 = Chip.build("c600", "C600", _C600)
 mk1 = Chip.build("mk1", "Mk1 GC2", _MK1)
+good_ipu = Chip.build("good-ipu", "announced", _GOOD)
 
-CHIPS: dict[str, Chip] = {chip.name: chip for chip in (mk1, gc200, bow, c600)}
+CHIPS: dict[str, Chip] = {chip.name: chip for chip in (mk1, gc200, bow, c600, good_ipu)}
 """The chips that Abele knows, by name."""

@@ -16,7 +16,7 @@ from typing import Any
 from abele.errors import InvalidOption, suggest
 from abele.machine.chip import Chip
 from abele.machine.constants import Confidence, Constant, changed, checked, complete, number
-from abele.machine.presets import bow, c600, gc200, mk1
+from abele.machine.presets import bow, c600, gc200, good_ipu, mk1
 from abele.user import load_file
 
 
@@ -181,6 +181,20 @@ _MK1_LINKS = _MK2_LINKS | {
     "streaming_bytes": _c(32e9, "B per machine", "assumed: host memory set aside for a board", "assumed"),
     "machine_watts": _c(300.0, "W per machine", "assumed: the C2 board's recalled power", "assumed"),
 }
+_GOOD = "the Good computer as announced (March 2022)"
+_GOOD_LINKS = {
+    name: _c(c.value, c.unit, f"assumed: a Bow-2000's; {_GOOD} says nothing of it", "assumed")
+    for name, c in _BOW_LINKS.items()
+} | {
+    "streaming_bytes": _c(2e12, "B per machine", f"assumed: {_GOOD}, up to 4 PB over 8192 IPUs", "assumed"),
+    "streaming_bytes_per_second": _c(
+        4.9e12,
+        "B/s per machine per direction",
+        f"assumed: {_GOOD}, over 10 PB/s over 8192 IPUs, taken for this memory",
+        "assumed",
+    ),
+    "machine_watts": _c(2500.0, "W per machine", "assumed: two Bow dies an IPU", "assumed"),
+}
 
 
 def _system(name: str, chip: Chip, ipus: int, per_machine: int, constants: Mapping[str, Constant]) -> System:
@@ -188,7 +202,13 @@ def _system(name: str, chip: Chip, ipus: int, per_machine: int, constants: Mappi
     return System(name=name, chip=chip, ipus=ipus, ipus_per_machine=per_machine, constants=dict(constants), **numbers)
 
 
-_LINKS = {"mk1": _MK1_LINKS, "gc200": _MK2_LINKS, "bow": _BOW_LINKS, "c600": _C600_LINKS}
+_LINKS = {
+    "mk1": _MK1_LINKS,
+    "gc200": _MK2_LINKS,
+    "bow": _BOW_LINKS,
+    "c600": _C600_LINKS,
+    "good-ipu": _GOOD_LINKS,
+}
 _OWN_LINKS = {
     name: _c(c.value, c.unit, f"a Bow-2000's, for want of another: {c.source}", "assumed")
     for name, c in _BOW_LINKS.items()
@@ -205,6 +225,7 @@ def one_ipu(chip: Chip) -> System:
 
 
 _PODS = (4, 16, 32, 64, 128, 256)
+_LARGEST = 64_000  # docs.graphcore.ai, IPU-Fabric of M2000 and Bow-2000: up to 64,000 IPUs, 16 and 23 EFLOPS
 
 SYSTEMS: dict[str, System] = {
     system.name: system
@@ -214,10 +235,14 @@ SYSTEMS: dict[str, System] = {
         one_ipu(gc200),
         _system("m2000", gc200, 4, 4, _MK2_LINKS),
         *(_system(f"pod{n}", gc200, n, 4, _MK2_LINKS) for n in _PODS),
+        _system("m2000-64000", gc200, _LARGEST, 4, _MK2_LINKS),
         one_ipu(bow),
         _system("bow-2000", bow, 4, 4, _BOW_LINKS),
         *(_system(f"bow-pod{n}", bow, n, 4, _BOW_LINKS) for n in _PODS),
+        _system("bow-64000", bow, _LARGEST, 4, _BOW_LINKS),
         _system("c600", c600, 1, 1, _C600_LINKS),
+        one_ipu(good_ipu),
+        _system("good", good_ipu, 8192, 4, _GOOD_LINKS),
     )
 }
 """The systems that Abele knows, by name; the name of a chip is one IPU of it."""

@@ -5,6 +5,7 @@ Importing this package fills the registries of operations, plans and vertices.
 
 from abele.ops import (
     attention,
+    collectives,
     control,
     conv,
     elementwise,
@@ -24,6 +25,7 @@ from abele.ops import (
 
 __all__ = [
     "attention",
+    "collectives",
     "control",
     "conv",
     "elementwise",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from abele.errors import Bug
 from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS
+from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.schedule.geometry import centre, lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
@@ -130,6 +131,17 @@ def defined_before_use(schedule: Schedule) -> Iterator[str]:
                     yield f"node {index} of {function.name} reads {name!r}, which is not made yet ({node.origin.where})"
             made.update(node.makes)
         yield from (f"{function.name} returns {n!r}, which is never made" for n in function.results if n not in made)
+
+
+@rule("collectives")
+def collectives(schedule: Schedule) -> Iterator[str]:
+    """The groups of a collective divide the replicas."""
+    for function, step in schedule.steps():
+        if not has(step.operation, "collective"):
+            continue
+        size, stride = (int(step.attributes.get(n, d)) for n, d in (("group", 0), ("stride", 1)))  # type: ignore[arg-type]
+        if schedule.replicas % ((size or schedule.replicas) * (stride if size > 1 else 1)):
+            yield f"{step.operation} in {function.name} has groups of {size}, {stride} apart, of {schedule.replicas}"
 
 
 @rule("ports")

@@ -1,4 +1,4 @@
-"""Collectives, streams to and from the host, and markers."""
+"""Streams to and from the host, and markers."""
 
 from abele.ops.control import op, plan
 

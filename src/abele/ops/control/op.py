@@ -1,5 +1,4 @@
-"""What moves data off the tiles or marks a place: all-reduce, host streams and calls, streaming memory, checkpoints,
-prints.
+"""What moves data off the tiles or marks a place: host streams and calls, streaming memory, checkpoints, prints.
 
 The references here are those of one replica alone; ``host_load`` and ``host_store`` are run by whoever has a host.
 """
@@ -17,9 +16,7 @@ from abele.ir.operation import REQUIRED, Arg, Composite, NotDifferentiable, Prim
 from abele.ir.types import DType, TensorType, f16, f32, i32
 from abele.ops.rules import (
     Attributes,
-    attributes_of,
     dtype_attribute,
-    need_dtype,
     need_operands,
     no_flops,
 )
@@ -41,21 +38,6 @@ def _pass_on(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequen
     return (given[0],)
 
 
-def _infer_all_reduce(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    need_operands("all_reduce", operands, 1)
-    need_dtype("all_reduce", operands, lambda d: d.is_float, "f32 or f16")
-    if attributes["reduction"] not in ("sum", "mean"):
-        raise InvalidOperand(f"all_reduce has reduction {attributes['reduction']!r}; it must be 'sum' or 'mean'")
-    return (operands[0],)
-
-
-def _all_reduce_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
-    """Every replica's operand reaches every replica's result, so that the gradients are reduced likewise."""
-    (dy,) = given
-    assert dy is not None
-    return (b.all_reduce(dy, reduction=attributes_of(op)["reduction"]),)
-
-
 def _samples(attributes: Attributes):
     def samples() -> Iterable[Sample]:
         for type_ in (f32(3, 5), f32(), f16(67), f32(0, 2)):
@@ -64,17 +46,6 @@ def _samples(attributes: Attributes):
     return samples
 
 
-register(
-    Primitive(
-        "all_reduce",
-        {"reduction": "sum"},
-        _infer_all_reduce,
-        _identity,
-        _all_reduce_gradient,
-        lambda operands, results, attributes: operands[0].size,
-        _samples({"reduction": "sum"}),
-    )
-)
 register(
     Primitive(
         "checkpoint",

@@ -108,7 +108,10 @@ HostPlanner = Callable[[Request], HostPlan | None]
 P = TypeVar("P", bound=HostPlanner)
 KERNELS: dict[str, HostPlanner] = {}
 NO_KERNEL: Mapping[str, str] = {
-    "all_reduce": "the engine reduces over the replicas",
+    **dict.fromkeys(
+        ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "replica_shard"),
+        "the engine does it over all replicas",
+    ),
     "ctc_beam_search": "its beams are Python's dictionaries",
     "ctc_loss": "NumPy walks the lattice, all samples and places at once",
     "ctc_loss_gradient": "as ctc_loss",
