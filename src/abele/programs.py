@@ -41,6 +41,7 @@ class Loaded:
         inputs: one micro-batch of each stream, in NumPy, likewise.
         parameters: names of the weights.
         capture_seconds: CPU seconds of the capture.
+        fixed_batch: the model has no other batch size than this one.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Loaded:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     parameters: tuple[str, ...] = ()
     capture_seconds: float = 0.0
+    fixed_batch: bool = False
 
 
 def load(
@@ -77,7 +79,11 @@ def load(
         raise InvalidOption(
             f"Loading {model!r} needs torch, which is not installed", remedy="pip install 'abele[torch]'"
         ) from error
-    module, inputs = _from_file(model, batch) if ".py:" in model else _from_zoo(model, batch, train, small, weights)
+    fixed = False
+    if ".py:" in model:
+        module, inputs, fixed = _from_file(model, batch)
+    else:
+        module, inputs = _from_zoo(model, batch, train, small, weights)
     if half:
         module = module.half()
         inputs = _halved(inputs)
@@ -99,7 +105,7 @@ def load(
         graph = one_loss(graph, captured)
     names = [n for n, p in captured.parameters.items() if p.requires_grad or p.device.type == "meta"]
     state, data = _values(model, captured, args, kwargs) if weights else ({}, {})
-    return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start)
+    return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start, fixed)
 
 
 def _values(model: str, captured: Any, args: tuple, kwargs: dict) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -140,6 +146,7 @@ def compile_options(
     offload: bool = False,
     memory_proportion: float | None = None,
     pipeline: str = "grouped",
+    partials: str = "",
 ) -> CompileOptions:
     """Options for a loaded model; unknown names raise ``InvalidOption``."""
     spec = None
@@ -157,6 +164,7 @@ def compile_options(
         optimiser=spec,
         offload=offload,
         recompute=recompute,
+        partials=partials,
         plan=PlanOptions() if memory_proportion is None else PlanOptions(memory_proportion),
         pipeline=pipeline,
     )
@@ -177,14 +185,17 @@ def _from_zoo(model: str, batch: int, train: bool, small: bool, weights: bool):
 
 
 def _from_file(model: str, batch: int):
+    """The module and its inputs, and whether the function takes no batch size."""
     path, _, name = model.rpartition(":")
     module = user.load_file(path, "Write file.py:function.")
     function = getattr(module, name, None)
     if function is None:
         names = [n for n in vars(module) if not n.startswith("_")]
         raise InvalidOption(f"{path} has no {name!r}", remedy=suggest(name, names))
+    fixed = False
     try:
-        made = function(batch) if inspect.signature(function).parameters else function()
+        fixed = not inspect.signature(function).parameters
+        made = function() if fixed else function(batch)
     except AbeleError:
         raise
     except Exception as error:
@@ -197,7 +208,7 @@ def _from_file(model: str, batch: int):
     module, inputs = made
     if not isinstance(inputs, tuple | list | Mapping):
         inputs = (inputs,)
-    return module, inputs
+    return module, inputs, fixed
 
 
 def _from_text(path: Path, train: bool) -> Loaded:
@@ -212,7 +223,7 @@ def _from_text(path: Path, train: bool) -> Loaded:
     data = graph.inputs_of("data")
     batch = next((v.shape[0] for v in data.values() if v.shape), 1)
     parameters = tuple(n for n, v in graph.inputs_of("state").items() if v.dtype.is_float)
-    return Loaded(path.stem, graph, batch, train, parameters=parameters)
+    return Loaded(path.stem, graph, batch, train, parameters=parameters, fixed_batch=True)
 
 
 def _halved(inputs: Any) -> Any:

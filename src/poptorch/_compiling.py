@@ -16,13 +16,12 @@ from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
 from abele.ir import Graph
 from abele.ops.plans.planning import PlanOptions
+from abele.tune.options_file import RECOMPUTATION
 
 from ._optimizer_spec import Plan
 from .enums import ReductionType
 from .options import Options
 
-#: The lower layer's ``RecomputationType`` by number, as its option ``autoRecomputation`` takes it.
-_RECOMPUTATION = {0: "checkpoints", 1: "standard", 2: "norm_only", 3: "pipeline", 4: "recompute_all"}
 _TYPES = {"half": "f16", "float": "f32"}
 
 
@@ -50,7 +49,8 @@ def compile_options(
         mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
         accumulator=plan.accumulator if plan else "",
         offload=training and options.TensorLocations.location_optimizer.get("onChip") == 0,
-        recompute=_RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
+        recompute=options._own.get("recompute")
+        or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=PlanOptions(memory_proportion=min(shares)) if shares else PlanOptions(),
     )

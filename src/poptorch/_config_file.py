@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from abele.tune.options_file import OWN, own_call
+
 from . import enums
 from ._errors import require
 
@@ -23,7 +25,8 @@ class ConfigFileError(Exception):
 def load_file(options: Any, path: str) -> None:
     """Apply each command of the file at ``path`` to ``options``.
 
-    A command is what one would write after ``options.`` in a program. Blank lines and comments are skipped.
+    A command is what one would write after ``options.`` in a program. Blank lines and comments are skipped, but for
+    those that ``abele tune`` writes for what the vendor's options have no word for: ``# abele: stages(4)``.
 
     Raises:
         ConfigFileError: at the first line that is not a valid command.
@@ -32,11 +35,15 @@ def load_file(options: Any, path: str) -> None:
         lines = file.read().splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()
-        if not text or text.startswith("#"):
+        own = text.startswith(OWN)
+        if not own and (not text or text.startswith("#")):
             continue
-        command = f"options.{text}"
+        command = text if own else f"options.{text}"
         try:
-            _run_command(options, command)
+            if own:
+                options._own.update([own_call(text)])
+            else:
+                _run_command(options, command)
         except Exception as error:
             message = error.msg if isinstance(error, SyntaxError) else error
             raise ConfigFileError(

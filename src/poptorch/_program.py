@@ -221,8 +221,12 @@ def build(
             "poptorch.Options.broadcastBuffers(False)."
         )
     count = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
-    _check_pipeline(count, batching, training)
-    _check_ipus(captured.graph, options)
+    split = count == 1 and pipelined and options._own.get("stages", 1) > 1
+    if split:  # the compiler cuts the model, as the file of options asks
+        count = options._own["stages"]
+    if not (split and options._own.get("pipeline") == "sequential"):
+        _check_pipeline(count, batching, training)
+    _check_ipus(count if split else 1 + max((op.origin.ipu for op in captured.graph.operations), default=0), options)
     plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1, divided) if training else None
     graph = with_partials(_with_ports(captured, training), options._Popart.options)
     graph = graph.replace(name=_identifier(type(model).__name__))
@@ -231,8 +235,15 @@ def build(
     asked = compile_options(
         options, replicas=batching.replicas, turns=turns, stages=count, training=training, plan=plan
     )
+    if split:
+        asked = dataclasses.replace(asked, split=True, pipeline=options._own.get("pipeline", asked.pipeline))
     cache = cache_of(options)
     first = captured.inputs[0].shape if captured.inputs else ()
+    tuned_for = options._own.get("batchSize")
+    if tuned_for is not None and first and first[0] != tuned_for:
+        logger.warning(
+            "The file of options is for micro-batches of %d; the model is called with %d.", tuned_for, first[0]
+        )
     compiled = current.compile(
         f"{options.model_name or type(model).__name__} ({'training' if training else 'inference'})",
         graph,
@@ -289,9 +300,8 @@ def _check_pipeline(stages: int, batching: Batching, training: bool) -> None:
         )
 
 
-def _check_ipus(graph: Graph, options: Options) -> None:
+def _check_ipus(count: int, options: Options) -> None:
     """Real systems hand out IPUs in powers of two; the model of one takes any number."""
-    count = 1 + max((op.origin.ipu for op in graph.operations), default=0)
     rounded = 1 << (count - 1).bit_length()
     if count != rounded and not options.auto_round_num_ipus and ipuHardwareIsAvailable():
         raise Error(

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from abele.compile import session
+
 from . import _config_file, _placement, enums
 from ._config_file import ConfigFileError
 from ._errors import require
@@ -125,7 +127,8 @@ class Options(OptionsDict):
     :meth:`clone` gives a copy that can be changed.
 
     A new object starts from the defaults, then from the JSON object in the environment variable
-    ``POPTORCH_DEFAULT_OPTIONS``, and caches executables in ``POPTORCH_CACHE_DIR`` where that is set.
+    ``POPTORCH_DEFAULT_OPTIONS``, and caches executables in ``POPTORCH_CACHE_DIR`` where that is set. The file of
+    ``abele run --options FILE`` is applied last, and again when the options freeze: it has the last word.
     """
 
     def __init__(self) -> None:
@@ -136,6 +139,7 @@ class Options(OptionsDict):
         self._distributed = _DistributedOptions()
         self._tensor_locations = _TensorLocationOptions()
         self._execution_strategy: _IExecutionStrategy = PipelinedExecution()
+        self._own: dict[str, Any] = {}
         super().__init__(
             replication_factor=1,
             input_group_size=1,
@@ -173,6 +177,7 @@ class Options(OptionsDict):
         defaults = os.environ.get(DEFAULT_OPTIONS_VARIABLE)
         if defaults:
             self.from_json(defaults)
+        self._load_commanded()
 
     # -- groups -------------------------------------------------------------------------------------------
 
@@ -465,6 +470,16 @@ class Options(OptionsDict):
         result["execution_strategy"] = self._execution_strategy.kind
         result["popart_options"] = {k: plain(v) for k, v in self._popart.options.items()}
         return result
+
+    def _load_commanded(self) -> None:
+        file = session.current().options_file
+        if file is not None:
+            self.loadFromFile(str(file))
+
+    def _freeze(self) -> None:
+        if not self._is_frozen:
+            self._load_commanded()
+        super()._freeze()
 
     def _parts(self) -> Iterable[OptionsDict]:
         return (self._training, self._precision, self._distributed, self._tensor_locations, self._jit)

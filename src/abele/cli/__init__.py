@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from abele.cli import inspect, profile, run, sweep, validate
+from abele.cli import inspect, profile, run, sweep, tune, validate
 from abele.cli.common import console, fail
 from abele.errors import AbeleError, InvalidOption
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 run.register(app)
 profile.register(app)
 sweep.register(app)
+tune.register(app)
 inspect.register(app)
 validate.register(app)
 

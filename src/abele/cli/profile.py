@@ -19,6 +19,7 @@ from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
+from abele.tune.options_file import read_options
 
 if TYPE_CHECKING:
     from abele.cost import Profile
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
+    context: typer.Context,
     model: str = typer.Argument(
         help="A zoo name (`abele zoo`), or file.py:function, where function(batch) returns (module, inputs)."
     ),
@@ -46,6 +48,13 @@ def profile(
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     recompute: str = typer.Option("checkpoints", help=f"What the backward pass computes again: {', '.join(HOW)}."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
+    partials: str = typer.Option("", help="f16 or f32: the type in which products are summed (default: the model's)."),
+    memory_proportion: float = typer.Option(
+        0.6, min=0.0, max=1.0, help="Share of tile memory that the temporaries of one operation may take."
+    ),
+    options: Path | None = typer.Option(
+        None, help="A file of settings, as `abele tune` writes it; what the command line gives has the last word."
+    ),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -65,9 +74,14 @@ def profile(
         "recompute": recompute,
         "offload": offload,
         "small": small,
+        "partials": partials,
+        "memory_proportion": memory_proportion,
     }
-    if stages > 1 and accumulate == 1:
-        settings["accumulate"] = 2 * stages
+    if options is not None:
+        given = {name for name in settings if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
+        settings |= {name: v for name, v in read_options(options, train).items() if name not in given}
+    if settings["stages"] > 1 and settings["accumulate"] == 1:
+        settings["accumulate"] = 2 * settings["stages"]
     with progress(as_json) as tell:
         asked = _Asked(model, system, settings, Cache() if cache else None, tell, weights=run > 0)
         document = asked.document()
@@ -141,6 +155,7 @@ class _Asked:
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
         names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload")
+        names += ("partials", "memory_proportion")
         self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 

@@ -30,6 +30,9 @@ def run(
     system: list[str] = typer.Option(
         ["bow-2000"], help="Machine to compile for; repeat it to compare machines (the first is the one that runs)."
     ),
+    options: Path | None = typer.Option(
+        None, help="A file of poptorch options, as `abele tune` writes it; it has the last word over the program's own."
+    ),
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     json: bool = Json,
@@ -37,11 +40,14 @@ def run(
     """Run a Python program on a chosen machine: real numbers here, and the modelled cost there."""
     from abele.compile.cache import Cache
     from abele.compile.session import Session, opened
+    from abele.tune.options_file import read_options
 
     if not script.is_file():
         raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
     machines = systems(system)
-    session = Session(machines[0], Cache() if cache else None)
+    if options is not None:
+        read_options(options, train=True)  # a file that cannot be read is refused before the program runs
+    session = Session(machines[0], Cache() if cache else None, options_file=options)
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.
     with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
         _execute(script, context.args)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 
 from abele.compile.cache import Cache
 from abele.compile.executable import Executable, compile_graph
@@ -52,12 +53,14 @@ class Session:
         cache: where executables are kept, or ``None``.
         progress: told the name of each pass as it ends.
         programs: everything compiled so far.
+        options_file: options of the faces that have the last word over the program's own, or ``None``.
     """
 
     system: System
     cache: Cache | None = None
     progress: Callable[[str, str], None] | None = None
     programs: list[CompiledProgram] = field(default_factory=list)
+    options_file: Path | None = None
 
     def compile(
         self, name: str, graph: Graph, options: CompileOptions, *, samples: int = 1, cache: Cache | None = None

@@ -29,21 +29,31 @@ class Split:
     def run(self, graph: Graph) -> Graph:
         if self.stages == 1:
             return graph
-        pieces = _pieces(graph.operations, self.stages)
-        if len(pieces) < self.stages:
-            raise InvalidOption(
-                f"The model has {len(pieces)} operations and cannot be split into {self.stages} stages",
-                remedy=f"Ask for at most {len(pieces)} stages.",
-            )
-        work = [
-            sum(flops(op) + op.results[0].type.size for op in graph.operations[a:b] if op.results) for a, b in pieces
-        ]
+        pieces, _, cuts = _cut(graph, self.stages)
         operations = list(graph.operations)
-        for stage, (first, last) in enumerate(_balanced(work, self.stages)):
+        for stage, (first, last) in enumerate(cuts):
             for i in range(pieces[first][0], pieces[last - 1][1]):
                 operations[i] = replace(operations[i], origin=replace(operations[i].origin, stage=stage, ipu=stage))
         _join_tied(graph, operations)
         return graph.replace(operations=tuple(operations))
+
+
+def bottleneck(graph: Graph, stages: int) -> float:
+    """The share of the work that falls to the largest of so many stages."""
+    _, work, cuts = _cut(graph, stages)
+    return max(sum(work[first:last]) for first, last in cuts) / max(1, sum(work))
+
+
+def _cut(graph: Graph, stages: int) -> tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]]:
+    """The pieces of a graph as runs of operations, the work of each, and the stages as runs of pieces."""
+    pieces = _pieces(graph.operations, stages)
+    if len(pieces) < stages:
+        raise InvalidOption(
+            f"The model has {len(pieces)} operations and cannot be split into {stages} stages",
+            remedy=f"Ask for at most {len(pieces)} stages.",
+        )
+    work = [sum(flops(op) + op.results[0].type.size for op in graph.operations[a:b] if op.results) for a, b in pieces]
+    return pieces, work, _balanced(work, stages)
 
 
 def _join_tied(graph: Graph, operations: list[Operation]) -> None:

@@ -1,0 +1,237 @@
+"""Why the best is the best, or why nothing fits: figures and sentences about the outcome of a search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from abele import programs
+from abele.errors import AbeleError
+from abele.tune.search import COMPLETE, Outcome
+from abele.tune.space import Point, Space
+from abele.tune.trial import Trial, Trials
+
+WORDS = {"throughput": "throughput", "latency": "latency", "energy": "energy a sample"}
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A point beside the best: which setting differs, and what that does.
+
+    Attributes:
+        change: in words, ``micro-batch 8``.
+        point: all its settings.
+        trial: what it costs, or ``None`` when it was not tried.
+        verdict: in words.
+    """
+
+    change: str
+    point: Point
+    trial: Trial | None
+    verdict: str
+
+    def to_json(self) -> dict[str, Any]:
+        document = {"change": self.change, "verdict": self.verdict, "settings": self.point.settings()}
+        return document | ({"trial": self.trial.to_json()} if self.trial else {})
+
+
+def worded(name: str, value: Any) -> str:
+    """A setting's value in words."""
+    if name == "batch":
+        return f"micro-batch {value}"
+    if name == "stages":
+        return f"{value} stages" if value > 1 else "1 stage"
+    if name == "replicas":
+        return f"{value} replicas" if value > 1 else "1 replica"
+    if name == "accumulate":
+        return f"accumulation {value}"
+    if name == "recompute":
+        return f"recomputation: {value}"
+    if name == "pipeline":
+        return f"{value} pipeline"
+    if name == "offload":
+        return "optimizer state in streaming memory" if value else "optimizer state on the tiles"
+    if name == "partials":
+        return {"": "the model's partials", "f16": "half partials", "f32": "float partials"}[value]
+    if name == "memory_proportion":
+        return f"memory proportion {value:g}"
+    return f"{name} {value}"
+
+
+def neighbours(outcome: Outcome) -> list[Neighbour]:
+    """The points beside the best, and what each would lose."""
+    best, space = outcome.best, outcome.space
+    if best is None:
+        return []
+    found = []
+    for name, points in space.neighbours(best.point).items():
+        for point in points:
+            trial = outcome.trials.get(point)
+            change = worded(name, getattr(point, name))
+            follows = [
+                worded(other, getattr(point, other))
+                for other in ("replicas", "accumulate")
+                if other != name and getattr(point, other) != getattr(best.point, other)
+            ]
+            change += f" (with {', '.join(follows)})" if follows else ""
+            found.append(Neighbour(change, point, trial, _verdict(space, best, point, trial)))
+    return found
+
+
+def _verdict(space: Space, best: Trial, point: Point, trial: Trial | None) -> str:
+    goal = space.wanted.goal
+    if trial is None:
+        over = space.floor(point) - best.limit
+        if over > 0:
+            return f"does not fit by {_size(over)} a tile at least: weights and optimizer state alone"
+        return (
+            "not tried" if space.reaches(point, best.objective(goal)) else "cannot be better, at the chip's peak even"
+        )
+    if trial.error:
+        return f"cannot be compiled: {trial.error}"
+    if not trial.fits:
+        return f"does not fit by {_size(trial.max - trial.limit)} a tile"
+    if goal == "throughput":
+        change = trial.throughput / best.throughput - 1
+    else:
+        change = trial.objective(goal) / best.objective(goal) - 1
+    return f"{100 * change:+.1f} % {WORDS[goal]}" if abs(change) >= 0.0005 else f"the same {WORDS[goal]}"
+
+
+def reasons(outcome: Outcome) -> list[str]:
+    """What bounds the best, in sentences."""
+    best, wanted = outcome.best, outcome.space.wanted
+    if best is None:
+        return []
+    point = best.point
+    lines = [
+        f"Tile memory: the fullest tile holds {_size(best.max)} of {_size(best.limit)} "
+        f"({100 * best.max / best.limit:.0f} %)."
+    ]
+    kinds = sorted(best.cycles.items(), key=lambda kv: -kv[1])
+    lines.append("Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in kinds if share >= 0.005) + ".")
+    idle = wanted.system.ipus - point.ipus
+    lines.append(f"IPUs: all {point.ipus} work." if not idle else f"IPUs: {point.ipus} of {wanted.system.ipus} work.")
+    if wanted.global_batch is not None:
+        lines.append(f"Global batch: {point.samples:,} samples a step, as asked.")
+    elif point.accumulate > outcome.space.least_turns(point.stages, point.pipeline):
+        lines.append(
+            f"Global batch: {point.samples:,} samples a step, of at most {wanted.largest_batch:,}; "
+            "more would spread the fixed costs of a step further (--largest-batch)."
+        )
+    if point.partials == "f16":
+        lines.append("Numbers: products are summed in half, which rounds more (--only partials= keeps the model's).")
+    return lines
+
+
+def coverage(outcome: Outcome) -> str:
+    """How much of the space was seen, and why the search ended."""
+    whole, tried = len(outcome.space.points), len(outcome.trials)
+    text = f"{tried:,} of {whole:,} points tried"
+    if outcome.excluded:
+        text += f", {outcome.excluded:,} excluded by bounds"
+    if outcome.ended == COMPLETE:
+        return f"{text}: the whole space is known"
+    return f"{text}; {outcome.ended} after {outcome.seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing fits: the point that comes nearest.
+
+    Attributes:
+        demand, bound, gap: bytes on its fullest tile, of a tile, and the difference.
+        least: whether ``demand`` is only a lower bound, because nothing had to be compiled to see it.
+        point: its settings.
+        text: all of it in sentences, with what takes the room.
+        levers: changes outside the space, each compiled: what, and the bytes or the error.
+    """
+
+    point: Point
+    demand: int
+    bound: int
+    least: bool
+    text: str
+    levers: tuple[tuple[str, Trial], ...]
+
+    @property
+    def gap(self) -> int:
+        return self.demand - self.bound
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "demand": self.demand,
+            "bound": self.bound,
+            "gap": self.gap,
+            "least": self.least,
+            "settings": self.point.settings(),
+            "text": self.text,
+            "levers": [{"change": change} | trial.to_json() for change, trial in self.levers],
+        }
+
+
+def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
+    """What is missing, when nothing fits; ``None`` when something does or nothing could be compiled."""
+    from abele.cost import explain
+
+    space = outcome.space
+    limit = space.wanted.system.chip.tile_memory
+    tried = [t for t in outcome.trials.values() if not t.error]
+    if outcome.best is not None or (outcome.trials and not tried):
+        return None
+    if not tried:
+        point = min(space.points, key=lambda p: (space.floor(p), p))
+        demand, least = space.floor(point), True
+        what = "Weights" if point.offload else "Weights and optimizer state"
+        text = f"{what} alone take {_size(demand)} a tile, spread evenly."
+    else:
+        nearest = min(tried, key=lambda t: (t.max, t.point))
+        point, demand, least = nearest.point, nearest.max, False
+        text = explain(trials.profile(point)).text
+    shown = ", ".join(worded(name, value) for name, value in point.settings().items())
+    head = (
+        f"Nothing that was tried fits. The least takes {'at least ' if least else ''}{_size(demand)} of a tile, which "
+        f"has {_size(limit)}: {_size(demand - limit)} too much. It is {shown}. "
+    )
+    return Nothing(point, demand, limit, least, head + text, tuple(_levers(space, trials, point)))
+
+
+def _levers(space: Space, trials: Trials, point: Point) -> list[tuple[str, Trial]]:
+    """Half precision, and systems of the same chip with more IPUs, where the model has layers for more stages."""
+    wanted = space.wanted
+    changes = []
+    if not wanted.half:
+        changes.append(("half precision", replace(wanted, half=True)))
+    if not space.placed:
+        for factor in (2, 4, 8):
+            ipus = wanted.system.ipus * factor
+            changes.append((f"{ipus} IPUs", replace(wanted, system=wanted.system.with_ipus(ipus))))
+    found = []
+    for change, other in changes:
+        free = {name: values for name, values in other.only.items() if name not in ("stages", "replicas")}
+        try:
+            loaded = programs.load(
+                other.model, batch=point.batch, train=other.train, half=other.half, small=other.small
+            )
+            wider = Space(replace(other, only=free), loaded)
+            stages = max((n for n in wider.shares if n <= other.system.ipus), default=point.stages)
+            moved = point if change == "half precision" else _widened(wider, point, stages)
+            if moved is None:
+                continue
+            words = change if moved.stages == point.stages else f"{change}, {worded('stages', moved.stages)}"
+            found.append((words, Trials(other, loaded, trials.cache)(moved)))
+        except AbeleError as error:
+            found.append((change, Trial(point, error=str(error))))
+    return found
+
+
+def _widened(space: Space, point: Point, stages: int) -> Point | None:
+    """The same point on more stages and one replica; ``None`` where that is no more than it has."""
+    if stages <= point.stages:
+        return None
+    turns = space.turns(point.batch, stages, point.pipeline, 1) or (space.least_turns(stages, point.pipeline),)
+    return replace(point, stages=stages, replicas=1, accumulate=turns[0])
+
+
+def _size(size: float) -> str:
+    return f"{size / 1024:.1f} KiB" if size >= 1024 else f"{size:.0f} B"
