@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from abele.errors import AbeleError, Bug
-from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS, Graph, Value
+from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS, Graph, Operation, Value
 from abele.ir.operation import OPERATIONS, complete_attributes, infer_types
 
 Rule = Callable[[Graph, Graph], Iterator[str]]
@@ -67,7 +67,7 @@ def defined_before_use(graph: Graph, top: Graph) -> Iterator[str]:
 def registered(graph: Graph, top: Graph) -> Iterator[str]:
     """Every operation is in the registry, with exactly its declared attributes."""
     for op in graph.operations:
-        if op.name in CONTROL:
+        if op.name in CONTROL or _obeys(op):
             continue
         if op.name not in OPERATIONS:
             yield f"{op.name} is not registered"
@@ -85,7 +85,7 @@ def registered(graph: Graph, top: Graph) -> Iterator[str]:
 def typed(graph: Graph, top: Graph) -> Iterator[str]:
     """The results of every operation have the types that its type rule gives."""
     for op in graph.operations:
-        if op.name in CONTROL or op.name not in OPERATIONS:
+        if op.name in CONTROL or op.name not in OPERATIONS or _obeys(op):
             continue
         try:
             types = infer_types(op.name, [v.type for v in op.operands], op.attributes)
@@ -95,6 +95,31 @@ def typed(graph: Graph, top: Graph) -> Iterator[str]:
         if types != tuple(v.type for v in op.results):
             have = ", ".join(str(v.type) for v in op.results)
             yield f"{op.name} makes ({have}), its rule says ({', '.join(map(str, types))})"
+
+
+_OBEYED: dict[tuple, object] = {}
+"""Operations that were found to be registered and typed, as their entry in the registry: the same ones come again
+after every pass and in every graph of a search."""
+
+
+def _obeys(op: Operation) -> bool:
+    """Whether an operation of the registry has its declared attributes and the types of its rule."""
+    entry = OPERATIONS.get(op.name)
+    types = tuple(v.type for v in op.operands), tuple(v.type for v in op.results)
+    key = (op.name, *types, tuple(op.attributes.items()))
+    if entry is None:
+        return False
+    if _OBEYED.get(key) is not entry:
+        try:
+            complete = complete_attributes(op.name, op.attributes)
+            if list(complete) != list(op.attributes) or infer_types(op.name, types[0], op.attributes) != types[1]:
+                return False
+        except AbeleError:
+            return False
+        if len(_OBEYED) > 65536:
+            _OBEYED.clear()
+        _OBEYED[key] = entry
+    return True
 
 
 CONTROL = ("call", "repeat")

@@ -99,24 +99,20 @@ class Wanted:
 def _check(name: str, values: tuple[Any, ...], system: System) -> None:
     if name not in SETTINGS:
         raise InvalidOption(f"There is no setting {name!r} to restrict", remedy=suggest(name, SETTINGS))
+    named: dict[str, tuple[str, ...]] = {"recompute": HOW, "pipeline": PIPELINES, "partials": ("", "f16", "f32")}
     for value in values:
+        if name in named and value not in named[name]:
+            raise InvalidOption(f"There is no {name} {value!r}", remedy=suggest(value, named[name]))
         if name in ("batch", "stages", "replicas", "accumulate") and value < 1:
             raise InvalidOption(f"{name} is {value}", remedy="It must be at least 1.")
+        if name == "memory_proportion" and not 0 < value <= 1:
+            raise InvalidOption(f"memory_proportion is {value}", remedy="It must be above 0 and at most 1.")
         if name in ("stages", "replicas") and value > system.ipus:
             raise InvalidOption(
                 f"{name}={value} needs {value} IPUs, the system {system.name!r} has {system.ipus}: "
                 f"{value - system.ipus} too few",
                 remedy="Choose a larger system (`abele systems` lists them), or a smaller number.",
             )
-        for kind, known in (("recompute", HOW), ("pipeline", PIPELINES)):
-            if name == kind and value not in known:
-                raise InvalidOption(f"There is no {kind} {value!r}", remedy=suggest(value, known))
-        if name == "partials" and value not in ("", "f16", "f32"):
-            raise InvalidOption(
-                f"There are no partials {value!r}", remedy="Known: f16, f32, or nothing for the model's."
-            )
-        if name == "memory_proportion" and not 0 < value <= 1:
-            raise InvalidOption(f"memory_proportion is {value}", remedy="It must be above 0 and at most 1.")
 
 
 def parse_only(text: str) -> tuple[str, tuple]:

@@ -74,10 +74,20 @@ def plan_for(*names: str) -> Callable[[Planner], Planner]:
 
 
 def make_plan(question: Question) -> Plan:
-    """The plan of one operation."""
-    if question.operation not in PLANS:
+    """The plan of one operation; the same question to the same planner is answered once."""
+    planner = PLANS.get(question.operation)
+    if planner is None:
         raise Bug(f"{question.operation} has no plan and was not expanded")
-    return PLANS[question.operation](question)
+    key = planner, question
+    found = _ANSWERS.get(key)
+    if found is None:
+        if len(_ANSWERS) > 16384:
+            _ANSWERS.clear()
+        found = _ANSWERS[key] = planner(question)
+    return found
+
+
+_ANSWERS: dict[tuple[Planner, Question], Plan] = {}
 
 
 def read(question: Question, operand: int, layout: Layout) -> Access:

@@ -1,0 +1,68 @@
+"""The options file: what tune writes is what poptorch, ``abele profile`` and ``abele run`` read."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+import poptorch
+from abele.errors import InvalidOption
+from abele.tune.options_file import read_options, write_options
+
+USUAL = {
+    "batch": 4,
+    "stages": 2,
+    "pipeline": "grouped",
+    "replicas": 2,
+    "accumulate": 8,
+    "recompute": "standard",
+    "offload": True,
+    "partials": "f16",
+    "memory_proportion": 0.2,
+}
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_what_is_written_is_read(tmp_path: Path, train: bool) -> None:
+    varied = {"stages": (1, 3), "pipeline": ("grouped", "interleaved"), "recompute": ("layers", "recompute_all")}
+    for values in itertools.product(*varied.values()):
+        settings = USUAL | dict(zip(varied, values))
+        file = tmp_path / "some.options"
+        file.write_text(write_options(settings, train, ("a comment", "# another")))
+        read = read_options(file, train)
+        passed_over = set() if train else {"offload", "recompute"}
+        assert {
+            n: read.get(n, {"stages": 1, "pipeline": "grouped"}.get(n)) for n in settings if n not in passed_over
+        } == {n: v for n, v in settings.items() if n not in passed_over}
+
+
+def test_poptorch_takes_every_line(tmp_path: Path) -> None:
+    file = tmp_path / "some.options"
+    file.write_text(write_options(USUAL | {"pipeline": "interleaved"}, True))
+    options = poptorch.Options().loadFromFile(str(file))
+    assert options.replication_factor == 2
+    assert options.Training.gradient_accumulation == 8
+    assert options.available_memory_proportion == {0: 0.2, 1: 0.2}
+    assert options.TensorLocations.location_optimizer == {"onChip": 0}
+    assert options._Popart.options["autoRecomputation"] == 1
+    assert options._Popart.options["partialsTypeMatMuls"] == "half"
+    assert options._own == {"batchSize": 4, "stages": 2, "pipeline": "interleaved"}
+
+
+@pytest.mark.parametrize(
+    "line", ["# abele: stages()", "# abele: depth(3)", "replicationFactor 3", "# abele: stages('x')"]
+)
+def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "bad.options"
+    file.write_text(f"replicationFactor(2)\n{line}\n")
+    with pytest.raises(InvalidOption, match="Line 2"):
+        read_options(file, True)
+    with pytest.raises(poptorch.options.ConfigFileError, match="line 2"):
+        poptorch.Options().loadFromFile(str(file))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"none\.options"):
+        read_options(tmp_path / "none.options", True)
