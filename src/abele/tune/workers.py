@@ -1,10 +1,15 @@
-"""Processes that try points side by side: forked, so that they know the captured model and the user's files."""
+"""Processes that try points side by side and last as long as a search.
+
+They are forked, so that they know the captured model and the user's files, and keep what they have planned from round
+to round. Threads do not survive a fork: torch works with one in them, as in its own data loaders.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -101,6 +106,8 @@ class Workers:
 def _work(attempt: Try, connection: Connection) -> None:
     """The life of a worker. Ctrl-C reaches it too and is the parent's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     while True:
         try:
             point = connection.recv()
