@@ -11,7 +11,7 @@ from abele.machine import gc200, one_ipu
 HOP_CYCLES = 2  # a router passes a word on
 
 
-def mesh_exchange(chip, received, sent, *, paired, fragment_bytes, distance):
+def mesh_exchange(chip, received, sent, *, paired, messages, distance):
     """Cycles of an exchange in which every tile talks to its four neighbours only.
 
     A tile takes in ``exchange_bytes_per_cycle`` and sends as many; what goes far takes up the links of every tile that

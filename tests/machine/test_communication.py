@@ -20,10 +20,12 @@ from abele.machine.exchange import (
 
 def test_exchange() -> None:
     assert exchange_cycles(gc200, 0) == 0
-    assert exchange_cycles(gc200, 4096) == 100 + 1024 + 3 * 128
-    assert exchange_cycles(gc200, 4096, paired=True) == 100 + 512 + 3 * 128
-    assert exchange_cycles(gc200, 8, 4096) == 100 + 1024
-    assert exchange_cycles(gc200, 4096, fragment_bytes=4096) == 100 + 1024 + 3
+    start, words = gc200.exchange_start_cycles, 1147  # 4,096 bytes at 0.28 cycles each
+    assert exchange_cycles(gc200, 4096) == start + words
+    assert exchange_cycles(gc200, 4096, paired=True) == start + 574
+    assert exchange_cycles(gc200, 8, 4096) == start + words
+    assert exchange_cycles(gc200, 4096, messages=64) == start + words  # instructions are given while words arrive
+    assert exchange_cycles(gc200, 4096, messages=1024) == start + 3 * 1024  # of one word each
     assert exchange_code_bytes(gc200, received=2) == 2 * 3 * 4
     assert exchange_code_bytes(gc200, sent=2, sent_bytes=600) == 3 * 4  # three instructions of up to 256 bytes
     assert exchange_code_bytes(gc200, sent=5, sent_bytes=600) == 5 * 4

@@ -20,7 +20,7 @@ from abele.machine import gc200
 WIDTH = {width}
 def rate():
     return {rate}
-def cost(chip, received, sent, *, paired, fragment_bytes, distance):
+def cost(chip, received, sent, *, paired, messages, distance):
     return received / (WIDTH * rate())
 chip = gc200.derive("own", exchange_cost=cost)
 """
@@ -50,7 +50,7 @@ class Mesh:
     def __init__(self, width: float) -> None:
         self.width = width
 
-    def __call__(self, chip, received, sent, *, paired, fragment_bytes, distance):
+    def __call__(self, chip, received, sent, *, paired, messages, distance):
         return received / self.width
 
 
@@ -108,7 +108,7 @@ def test_plans_and_costs_ask_the_chip() -> None:
     )
     asked: list[float] = []
 
-    def counting(chip, received, sent, *, paired, fragment_bytes, distance):
+    def counting(chip, received, sent, *, paired, messages, distance):
         asked.append(distance)
         return np.asarray(received) * 1000
 

@@ -168,22 +168,15 @@ def dense(m=4, k=6, n=5, parts=(2, 2, 2), tiles=8, dtype=DType.F16):
     )
 
 
-def loop(size=12, parts=4, tiles=5, count=3, replicas=1, stages=1, partly=False):
-    """A state that ``count`` micro-batches are added to, each after a stencil, with a reduction over replicas.
-
-    The stencil receives all that it reads, or ``partly`` only what does not lie on the tile already.
-    """
+def loop(size=12, parts=4, tiles=5, count=3, replicas=1, stages=1):
+    """A state that ``count`` micro-batches are added to, each after a stencil, with a reduction over replicas."""
     _operations()
     type_ = TensorType((size,), DType.F32)
     grid = Grid((Axis("n", size, parts),), tiles, 1 % tiles)
     home, even = plain(grid, (size,), 0), spread(size, tiles)
     halo = Layout(grid, (size,), (Span(0, 1, -1, 3),))
     stencil = Plan(
-        (
-            ComputeSet(
-                "hand_stencil", grid, (Access("in0", halo, partly=partly),), (Access("out0", home),), {"size": size}
-            ),
-        ),
+        (ComputeSet("hand_stencil", grid, (Access("in0", halo),), (Access("out0", home),), {"size": size}),),
         (),
         (home,),
     )

@@ -108,9 +108,8 @@ def faults():
     yield "plans", replace_set(s, 0, 1, reads=(*total.reads, Access("out0", total.writes[0].layout)))
     yield "plans", replace_set(s, 0, 0, reads=tuple(dataclasses.replace(r, resident=True) for r in multiply.reads))
     yield "plans", replace_set(s, 0, 1, reads=(dataclasses.replace(total.reads[0], resident=True),))
-    # plans: partly resident in the view in which it lies; a write is never so
-    yield "plans", replace_set(s, 0, 0, reads=tuple(dataclasses.replace(r, partly=True) for r in multiply.reads))
-    yield "plans", replace_set(s, 0, 1, writes=(dataclasses.replace(total.writes[0], partly=True),))
+    # plans: a write is never resident
+    yield "plans", replace_set(s, 0, 1, writes=(dataclasses.replace(total.writes[0], resident=True),))
 
 
 @pytest.mark.parametrize(("rule", "schedule"), list(faults()))

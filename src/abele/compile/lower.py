@@ -18,7 +18,7 @@ from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
-from abele.schedule.geometry import centre
+from abele.schedule.geometry import near
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
 
@@ -142,15 +142,19 @@ class _Lowering:
         return plan
 
     def adopt_homes(self, plan: Plan, operands: tuple[Use, ...]) -> None:
-        """An operand that lay nowhere lies from now on where the plan reads it without exchange."""
+        """An operand that lay nowhere lies from now on where the plan reads it without exchange, or with little."""
         for compute_set in plan.sets:
             for access in compute_set.reads:
                 if access.name.startswith("in"):
                     draft = self.drafts[operands[int(access.name[2:])].tensor]
                     if draft.home is None and access.resident:
                         draft.home = access.layout
-                    elif draft.home is None and access.partly and centre(access.layout).is_partition:
-                        draft.home = centre(access.layout)
+        for compute_set in plan.sets:
+            for access in compute_set.reads:
+                if access.name.startswith("in"):
+                    draft = self.drafts[operands[int(access.name[2:])].tensor]
+                    if draft.home is None:
+                        draft.home = near(access.layout)
         for use in operands:
             self.settle(use.tensor)
 

@@ -87,12 +87,9 @@ def region_sizes(layout: Layout, lengths: list[np.ndarray]) -> np.ndarray:
     return count
 
 
-def most_sent(home: Layout, read: Layout) -> int:
-    """Most elements that one tile sends when a tensor that lies in ``home`` is read, each at most once.
-
-    What a tile holds of the window that is read; through two different views, the smaller of what it holds and the
-    window.
-    """
+def most_held(home: Layout, read: Layout) -> int:
+    """Most elements that one tile holds of the window that is read; through two different views, the smaller of what it
+    holds and the window."""
     box = window(read)
     if home.shape != read.shape:
         return min(int(home.elements().max()), volume(box))
@@ -102,14 +99,14 @@ def most_sent(home: Layout, read: Layout) -> int:
     return whole * math.prod(int(factor.max()) for factor in factors)
 
 
-def most_sent_about(home: Layout, read: Layout) -> int:
-    """Most elements that one tile sends when only what does not lie on a tile is received: ``most_sent``, without what
-    no other tile reads.
+def most_sent(home: Layout, read: Layout) -> int:
+    """Most elements that one tile sends when a tensor that lies in ``home`` is read: what it holds of the window that
+    is read, each element at most once, without what no other tile reads.
 
     Along a dimension a part keeps to itself what lies between the windows of its neighbours; a tile keeps to itself
     what its part keeps in all dimensions. Through another grid than the home's nothing is said to be kept.
     """
-    sent = most_sent(home, read)
+    sent = most_held(home, read)
     if home.grid != read.grid or home.shape != read.shape:
         return sent
     parts = [np.arange(axis.parts) for axis in home.grid.axes]

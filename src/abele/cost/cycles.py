@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from abele.cost.columns import Columns, messages, most_sent, most_sent_about, region_sizes, shared_by_pairs
+from abele.cost.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.collectives import collective_seconds, group_size, sent_bytes
@@ -242,19 +242,20 @@ class Charger:
         far: dict[str, int],
         ipu: int,
     ) -> Moved:
-        single, paired, code = np.zeros((3, self.schedule.tiles), np.int64)
+        single, paired, runs, code = np.zeros((4, self.schedule.tiles), np.int64)
         sent, linked, links = 0, 0, 0.0
         for access in fetched:
             size, layout = types[access.name].dtype.bytes, access.layout
-            source = far.get(access.name)
-            partly = access.partly and source is None
-            lies = homes[access.name]
-            elements = self.columns.missing(layout, lies) if partly else self.columns.elements(layout)
-            pairs = not partly and shared_by_pairs(layout, self.chip.tiles_per_exchange_bus)
-            column = paired if pairs else single
+            source, lies = far.get(access.name), homes[access.name]
+            elements = self.columns.missing(layout, lies) if source is None else self.columns.elements(layout)
+            if not elements.any():
+                continue
+            column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size
-            gone = [(most_sent_about if partly else most_sent)(home, layout) for home in lies]
-            code += self._code(layout, lies, elements, gone, size)
+            gone = [(most_sent if source is None else most_held)(home, layout) for home in lies]
+            each = -(-int(elements.max()) // max(messages(home, layout) for home in lies))
+            runs += -(-elements // each)
+            code += self._code(lies, -(-elements // each), gone, each, size)
             if source is None:
                 sent += sum(gone) * size
             else:
@@ -264,7 +265,10 @@ class Charger:
                 links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
         # Without both rates all tiles get theirs in the same way, and the one with most decides.
         rates = (single, paired) if single.any() and paired.any() else (single.max(initial=0), paired.max(initial=0))
-        cycles = exchange_cycles_two_rates(self.chip, *rates, sent, distance=self._distance(fetched, types, homes, far))
+        distance = self._distance(fetched, types, homes, far)
+        cycles = exchange_cycles_two_rates(
+            self.chip, *rates, sent, messages=int(runs.max(initial=0)), distance=distance
+        )
         exchange = float(np.max(cycles))
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
@@ -288,15 +292,13 @@ class Charger:
         return total / moved if moved else 0.0
 
     def _code(
-        self, read: Layout, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], size: int
+        self, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], each: int, size: int
     ) -> np.ndarray:
         """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it.
 
-        ``received`` elements on each tile, and ``sent`` at most by a tile of each home.
+        ``received`` messages of ``each`` elements on each tile, and ``sent`` elements at most by a tile of each home.
         """
-        runs = max(messages(home, read) for home in homes)
-        each = max(1, int(received.max()) // runs)
-        code = exchange_code_bytes(self.chip, -(-received // each))
+        code = exchange_code_bytes(self.chip, received)
         for home, gone in zip(homes, sent, strict=True):
             code = code + self.columns.covered(home.grid) * exchange_code_bytes(
                 self.chip, 0, -(-gone // each), gone * size

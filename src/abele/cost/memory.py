@@ -188,7 +188,7 @@ class _Memory:
         """
         found: dict[tuple, tuple[ComputeSet, np.ndarray]] = {}
         for cs, charged in zip(plan.sets, cost.sets, strict=True):
-            key = cs.vertex, cs.grid, tuple((a.resident, a.partly, a.layout.shape) for a in (*cs.reads, *cs.writes))
+            key = cs.vertex, cs.grid, tuple((a.resident, a.layout.shape) for a in (*cs.reads, *cs.writes))
             first, code = found.get(key, (cs, charged.moved.code))
             found[key] = first, np.maximum(code, charged.moved.code)
         return list(found.values())

@@ -19,6 +19,7 @@ from abele.ir.interpret import Host, evaluate_operation
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.ops.collectives.replicas import over_replicas
+from abele.schedule.geometry import sees
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Call, ComputeSet, Function, Repeat, Schedule, Step
 from abele.schedule.vertex import Block, vertex_kind
@@ -61,17 +62,21 @@ class ReferenceRun:
 
 
 class _Held:
-    """A tensor in the memories of the tiles of one IPU: values and validity ``[tiles, size]``, and who wrote what."""
+    """A tensor in the memories of the tiles of one IPU: values ``[tiles, size]``, who wrote each element, and in which
+    of its homes (layouts) it lies."""
 
     def __init__(self, type: TensorType, tiles: int, ipu: int) -> None:
         self.type, self.ipu = type, ipu
         poison = np.nan if type.dtype.is_float else type.dtype.numpy.type(1)
         self.values = np.full((tiles, type.size), poison, type.dtype.numpy)
         self.owner = np.full(type.size, -1)
+        self.homes: list[Layout] = []
+        self.home = np.full(type.size, -1)
 
     def put(self, value: np.ndarray, home: Layout) -> None:
         """Lay a whole value out in ``home``."""
         self.owner = owners(home)
+        self.homes, self.home = [home], np.zeros(self.type.size, np.int64)
         self.values[self.owner, np.arange(self.type.size)] = value.astype(self.type.dtype.numpy).ravel()
 
     def get(self) -> np.ndarray:
@@ -269,6 +274,8 @@ def _run_set(cs: ComputeSet, names: Mapping[str, _Held], tiles: int, ipu: int, l
             pieces[block].append(_read(access, held, block, ipu, written, label, sent, count))
         if not access.resident and held.ipu == ipu:
             np.add.at(count.sent, held.owner[sent], held.type.dtype.bytes)
+    for access in cs.writes:
+        names[access.name].homes.append(access.layout)
     for block in blocks:
         parts = cs.grid.parts(block)
         steps = {a.name: (int(a.start(part)), int(a.stop(part))) for a, part in zip(cs.grid.axes, parts, strict=True)}
@@ -292,8 +299,7 @@ def _read(
     sent: np.ndarray,
     count: SetCount,
 ) -> np.ndarray:
-    """The piece of one vertex: received from the tiles that own it, unless it is resident; a partly resident one only
-    as far as it does not lie there."""
+    """The piece of one vertex: what does not lie on its tile is received from the tiles that own it."""
     region = access.layout.region(block)
     elements = np.arange(held.type.size).reshape(access.layout.shape)[region]
     owner, tile = held.owner[elements], access.layout.grid.tile(block)
@@ -304,7 +310,9 @@ def _read(
         if (owner != tile).any():
             raise Bug(f"{label} calls {access.name} resident on tile {tile}, but it lies elsewhere")
     else:
-        fetched = elements[owner != tile] if access.partly and held.ipu == ipu else elements.ravel()
+        seen = np.array([sees(access.layout, home) for home in held.homes])
+        own = (owner == tile) & seen[held.home[elements]] & (held.ipu == ipu)
+        fetched = elements[~own]
         size = fetched.size * held.type.dtype.bytes
         count.received[tile] += size
         count.linked += size if held.ipu != ipu else 0
@@ -323,3 +331,4 @@ def _write(access: Access, held: _Held, block: int, piece: np.ndarray, label: st
     tile = access.layout.grid.tile(block)
     held.values[tile, elements] = piece.astype(held.type.dtype.numpy)
     held.owner[elements] = tile
+    held.home[elements] = held.homes.index(access.layout)

@@ -23,12 +23,13 @@ VertexCost = Callable[..., Any]
 """``function(chip, **fields) -> tile cycles``; fields are integers, NumPy integer arrays or dtype names."""
 
 ExchangeCost = Callable[..., Any]
-"""``function(chip, received, sent, *, paired, fragment_bytes, distance) -> cycles`` of one exchange, sync apart.
+"""``function(chip, received, sent, *, paired, messages, distance) -> cycles`` of one exchange, sync apart.
 
 ``received`` and ``sent`` are bytes in and out of the busiest tile, integers or NumPy arrays (the result has their
-shape); zero bytes must cost nothing. ``paired``: the tiles of a shared bus receive the same bytes. ``fragment_bytes``:
-length of the runs in which bytes arrive. ``distance``: mean difference of the numbers of receiving and sending tile, 0
-where it is not known (a plan is still being looked for): take what is usual on the chip then.
+shape); zero bytes must cost nothing. ``paired``: the tiles of a shared bus receive the same bytes. ``messages``: runs
+of bytes that the busiest tile receives, 0 where they are not known. ``distance``: mean difference of the numbers of
+receiving and sending tile, 0 where it is not known (a plan is still being looked for): take what is usual on the chip
+then.
 """
 
 
@@ -77,8 +78,7 @@ class Chip:
     exchange_bytes_per_cycle: float = number("B/cycle/tile")
     tiles_per_exchange_bus: int = number("tiles")
     exchange_start_cycles: int = number("cycles")
-    exchange_fragment_bytes: int = number("B")
-    exchange_fragment_instructions: int = number("instructions")
+    exchange_efficiency: float = number("of the rate")
     exchange_receive_instructions: int = number("instructions")
     exchange_send_bytes: int = number("B")
     sync_cycles: int = number("cycles")

@@ -22,41 +22,46 @@ def exchange_cycles(
     sent: Count = 0,
     *,
     paired: bool = False,
-    fragment_bytes: int | None = None,
+    messages: Count = 0,
     distance: float = 0.0,
 ) -> Count:
     """Cycles of one on-chip exchange, sync apart.
+
+    Words follow one another at the rate of the exchange, from one message to the next too: the instructions that turn
+    a tile to the next sender and place are given while words still arrive, so that only messages shorter than those
+    instructions make a tile wait.
 
     Args:
         received, sent: bytes in and out of the busiest tile; what every tile of a broadcast reads is sent once.
         paired: the tiles of a shared bus receive the same data, which doubles the rate (graphcore/poplibs,
             ExchangeEstimator).
-        fragment_bytes: length of the runs in which bytes arrive; each takes some control instructions. The
-            default is the chip's (assumed).
+        messages: runs of bytes that the busiest tile receives, each from one sender to adjoining places; 0 where they
+            are not known, or long.
         distance: mean difference of the numbers of receiving and sending tile, 0 where it is not known; only a chip
             with an exchange of its own (``chip.exchange_cost``) asks for it. On an IPU all tiles are as far apart.
 
-    Zero bytes cost nothing. Source: 4 B a cycle from the poplibs defaults; the start is assumed.
+    Zero bytes cost nothing. Sources: the rate and how near the machine comes to it are the chip's
+    ``exchange_bytes_per_cycle`` and ``exchange_efficiency``; that messages join without a gap is seen in exchange
+    programs of the vendor's compiler (osmarks/ipu-stack, docs/EXCHANGE_INSTRUCTION_REFERENCE.md).
     """
-    run = fragment_bytes or chip.exchange_fragment_bytes
     if chip.exchange_cost is not None:
-        return chip.exchange_cost(chip, received, sent, paired=paired, fragment_bytes=run, distance=distance)
-    rate = chip.exchange_bytes_per_cycle
-    receive_rate = rate * (chip.tiles_per_exchange_bus if paired else 1)
-    control = ceil_div(received, run) * chip.exchange_fragment_instructions
-    moving = largest(_whole(received / receive_rate) + control, _whole(sent / rate))
-    return choose((received > 0) | (sent > 0), chip.exchange_start_cycles + moving, 0)
+        return chip.exchange_cost(chip, received, sent, paired=paired, messages=messages, distance=distance)
+    none = received * 0
+    both = (none, received) if paired else (received, none)
+    return exchange_cycles_two_rates(chip, *both, sent, messages=messages)
 
 
 def exchange_cycles_two_rates(
-    chip: Chip, single: Count, paired: Count, sent: Count = 0, *, distance: float = 0.0
+    chip: Chip, single: Count, paired: Count, sent: Count = 0, *, messages: Count = 0, distance: float = 0.0
 ) -> Count:
     """As ``exchange_cycles``, where some bytes come at the rate of a shared bus (``paired``) and the rest do not."""
     if chip.exchange_cost is not None:
-        return exchange_cycles(chip, single + paired, sent, distance=distance)
-    both = exchange_cycles(chip, single) + exchange_cycles(chip, paired, paired=True)
-    received = both - choose((single > 0) & (paired > 0), chip.exchange_start_cycles, 0)
-    return largest(received, exchange_cycles(chip, 0, sent))
+        return exchange_cycles(chip, single + paired, sent, messages=messages, distance=distance)
+    rate = chip.exchange_bytes_per_cycle * chip.exchange_efficiency
+    receiving = _whole(single / rate + paired / (rate * chip.tiles_per_exchange_bus))
+    receiving = largest(receiving, messages * chip.exchange_receive_instructions)
+    moving = largest(receiving, _whole(sent / rate))
+    return choose((single > 0) | (paired > 0) | (sent > 0), chip.exchange_start_cycles + moving, 0)
 
 
 def pairs_share(run: Count, blocks: Count, bus: int, first: int = 0) -> Count:
@@ -82,8 +87,7 @@ def exchange_code_bytes(chip: Chip, received: Count = 0, sent: Count = 0, sent_b
         sent, sent_bytes: messages that it sends, and their bytes: a send instruction names how much, up to
             ``exchange_send_bytes``; what several tiles receive is sent once.
 
-    Source: the instructions are those of Graphcore's patent US 11,321,272; their numbers are assumed. The cycles of
-    ``exchange_cycles`` go by fragments instead: an assumption of its own, about time alone.
+    Source: the instructions are those of Graphcore's patent US 11,321,272; their numbers are assumed.
     """
     sends = largest(sent, ceil_div(sent_bytes, chip.exchange_send_bytes))
     return (received * chip.exchange_receive_instructions + sends) * chip.instruction_bytes

@@ -11,7 +11,7 @@ from abele.machine.constants import Confidence, Constant
 
 _DATASHEET = "docs.graphcore.ai, IPU and Bow Pod datasheets"
 _POPLIBS = "graphcore/poplibs"
-_IPU21 = "public IPU21 compiler source (repository not identified)"  # alone it makes a number no more than assumed
+_IPU21 = "osmarks/ipu-stack, an independent compiler for C600"  # alone it makes a number no more than assumed
 _ELK = "platformxlab/elk, fitted constants of the T10 cost model"
 _TESSELLATE = "graphcore-research/tessellate-ipu notebooks"
 
@@ -63,18 +63,20 @@ _GC200: dict[str, Constant] = {
         4, "B/cycle/tile", f"{_POPLIBS} defaults; {_IPU21}; 7.80 TB/s against 8 quoted", "published"
     ),
     "tiles_per_exchange_bus": _c(2, "tiles", f"{_POPLIBS}, ExchangeEstimator; {_IPU21}", "published"),
-    "exchange_start_cycles": _c(
-        100, "cycles", "assumed: about what end-to-end figures miss on each exchange", "assumed"
+    "exchange_efficiency": _c(
+        0.893, "of the rate", f"{_ELK}: 0.56 cycles for 2 B shifted, against 0.5 at the full rate", "derived"
     ),
-    "exchange_fragment_bytes": _c(32, "B", "assumed: length of a received fragment", "assumed"),
-    "exchange_fragment_instructions": _c(
-        3, "instructions", f"{_IPU21}: receive control of at least 3 instructions a fragment", "assumed"
+    "exchange_start_cycles": _c(
+        72,
+        "cycles",
+        f"{_POPLIBS}, popnn/CTCLossPlan.cpp: 90 for a sync and 100 fixed for a small exchange, less the sync's 118",
+        "derived",
     ),
     "exchange_receive_instructions": _c(
         3,
         "instructions",
-        f"assumed: as many for a message of any length as {_IPU21} has for a fragment; source, place and time "
-        "are set by instructions of their own (patent US 11,321,272)",
+        "assumed: source, place and time are set by instructions of their own (patent US 11,321,272), which "
+        "osmarks/ipu-stack gives too; programs of the vendor's compiler merge some of them",
         "assumed",
     ),
     "exchange_send_bytes": _c(

@@ -154,32 +154,98 @@ def _lies_together(part: Layout, wholes: Sequence[Layout]) -> bool:
 def kept(read: Layout, homes: Iterable[Layout]) -> np.ndarray:
     """Elements of each block of ``read`` that lie on the block's own tile, ``int64[blocks]``.
 
-    The homes are apart from one another; one in another view than the read's counts as lying elsewhere.
+    The homes are apart from one another; what ``sees`` does not see counts as lying elsewhere.
     """
     tile, start, stop = columns(read)
     found = np.zeros(len(tile), np.int64)
     for home in homes:
-        if home.shape != read.shape or home.grid.tiles != read.grid.tiles:
-            continue
-        held_by, have_start, have_stop = columns(home)
-        block_on = np.full(home.grid.tiles, -1)
-        block_on[held_by] = np.arange(len(held_by))
-        block = block_on[tile]
-        shared = np.minimum(stop, have_stop[:, block]) - np.maximum(start, have_start[:, block])
-        found += np.where(block >= 0, np.prod(np.maximum(0, shared), axis=0), 0)
+        found += _kept_in(read, home, tile, start, stop)
     return found
 
 
-def centre(read: Layout) -> Layout:
-    """The layout through the same grid without windows: dimensions follow their axes one to one.
+def sees(read: Layout, home: Layout) -> bool:
+    """True when it can be told in closed form which elements of a read lie on the tile that reads them.
 
-    Where an operand is to lie of which a plan reads a window about each block, as far as that is a partition.
+    In the dimensions that both views have in common it can. Where dimensions have the same size only together, the
+    regions of one of the two must be single runs of elements there.
+    """
+    if read.size != home.size or read.grid.tiles != home.grid.tiles:
+        return False
+    if read.shape == home.shape:
+        return True
+    groups = common_dimensions(read.shape, home.shape)
+    return all(
+        len(ours) == len(theirs) == 1 or _single_runs(read, ours) or _single_runs(home, theirs)
+        for ours, theirs in groups
+    )
+
+
+def _single_runs(layout: Layout, dimensions: range) -> bool:
+    """True when every region is one run of elements in these dimensions taken as one."""
+    return bool(_runs(layout, [dimensions])[3].all())
+
+
+def _kept_in(read: Layout, home: Layout, tile: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    """Elements that each block of ``read``, ``start`` to ``stop``, has on its own tile in one home."""
+    if not sees(read, home):
+        return np.zeros(len(tile), np.int64)
+    held_by, *bounds = columns(home)
+    block_on = np.full(home.grid.tiles, -1)
+    block_on[held_by] = np.arange(len(held_by))
+    block = block_on[tile]
+    first, last = (bound[:, block] for bound in bounds)
+    found = np.where(block >= 0, 1, 0)
+    for ours, theirs in common_dimensions(read.shape, home.shape):
+        if len(ours) == len(theirs) == 1:
+            low, high = np.maximum(start[ours[0]], first[theirs[0]]), np.minimum(stop[ours[0]], last[theirs[0]])
+            found = found * np.maximum(0, high - low)
+            continue
+        mine = [(read.shape[i], start[i], stop[i]) for i in ours]
+        its = [(home.shape[i], first[i], last[i]) for i in theirs]
+        box, run = (mine, its) if _single_runs(home, theirs) else (its, mine)
+        found = found * (_before(box, _ends(run)[1]) - _before(box, _ends(run)[0]))
+    return found
+
+
+Box = Sequence[tuple[int, np.ndarray, np.ndarray]]
+"""Size of each dimension, and first and after-last position of a region in it, one entry for each block."""
+
+
+def _ends(run: Box) -> tuple[np.ndarray, np.ndarray]:
+    """First flat position of regions that are single runs, and the one after their last."""
+    low, last, empty = np.zeros((), np.int64), np.zeros((), np.int64), np.zeros((), bool)
+    for size, start, stop in run:
+        low, last, empty = np.asarray(low * size + start), np.asarray(last * size + stop - 1), empty | (stop <= start)
+    return low, np.where(empty, low, last + 1)
+
+
+def _before(box: Box, flat: np.ndarray) -> np.ndarray:
+    """Elements of each box that come before a flat position."""
+    stride = math.prod(size for size, _, _ in box)
+    inner = math.prod((np.maximum(0, stop - start) for _, start, stop in box), start=np.int64(1))
+    count, inside = np.zeros_like(flat), np.ones(np.shape(flat), bool)
+    for size, start, stop in box:
+        stride //= max(1, size)
+        length = np.maximum(0, stop - start)
+        inner = inner // np.maximum(1, length)
+        at, flat = flat // stride, flat % stride
+        count = count + np.where(inside, np.clip(at - start, 0, length) * inner, 0)
+        inside = inside & (start <= at) & (at < stop)
+    return count + np.where(inside, flat, 0)  # a box of no dimensions is one element
+
+
+def near(read: Layout) -> Layout | None:
+    """Where an operand should lie of which a plan reads this much, so that little is exchanged.
+
+    Windows lie about the parts of their axes: the operand lies in these parts, as far as that gives every element to
+    one tile. ``None`` where it does not.
     """
     spans = tuple(
         Span(span.axis if span.axis is not None and read.grid.axes[span.axis].size == size else None)
         for span, size in zip(read.spans, read.shape, strict=True)
     )
-    return Layout(read.grid, read.shape, spans)
+    home = Layout(read.grid, read.shape, spans)
+    return home if home.is_partition else None
 
 
 def _text(box: Window) -> str:

@@ -24,15 +24,13 @@ class Access:
         name: ``in0``, ``in1`` … for the operands of the step, ``out0`` … for its results, ``tmp0`` … for
             the temporaries of its plan.
         layout: which elements each vertex touches.
-        resident: for a read: the elements already lie on the tile that reads them, so that nothing is exchanged.
-        partly: for a read: only what does not lie on the tile is exchanged, such as the halo of a block. The layout
-            then has the view in which the tensor lies.
+        resident: for a read: all elements already lie on the tile that reads them, so that nothing is exchanged. Of
+            other reads a tile receives what does not lie on it (see ``geometry.kept``).
     """
 
     name: str
     layout: Layout
     resident: bool = False
-    partly: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class ComputeSet:
     """Vertices that run at the same time, one per block of the grid, after their operands have been exchanged.
 
     ``vertex`` names a ``VertexKind``; ``attributes`` are the fields that all its vertices share. Reads that are
-    not resident are received by exchange before the vertices start, whole or partly.
+    not resident are received by exchange before the vertices start, as far as they lie on other tiles.
     """
 
     vertex: str

@@ -11,7 +11,7 @@ from abele.errors import Bug
 from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS
 from abele.ir.operation import has
 from abele.ir.types import TensorType
-from abele.schedule.geometry import centre, lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
+from abele.schedule.geometry import lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
 from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use
 
@@ -197,8 +197,7 @@ def homes(schedule: Schedule) -> Iterator[str]:
 @rule("plans")
 def plans(schedule: Schedule) -> Iterator[str]:
     """Every plan is well formed and fits the tiles; it writes each element of its results and temporaries exactly once,
-    reads nothing that is not written by an earlier compute set; what it calls resident lies there, and what it calls
-    partly resident can be compared with where it lies."""
+    reads nothing that is not written by an earlier compute set, and what it calls resident lies there."""
     seen: set[tuple] = set()
     for function, step in schedule.steps():
         homes_ = tuple(schedule.tensors[use.tensor].home for use in step.operands)
@@ -239,7 +238,7 @@ def _shapes(plan: Plan, types: dict[str, TensorType], tiles: int) -> Iterator[st
             if access.layout.grid != cs.grid:
                 yield f"{label} is laid over another grid than its set"
         yield from (f"set {index} writes {a.name}, an operand" for a in cs.writes if a.name.startswith("in"))
-        yield from (f"set {index} writes {a.name} as resident" for a in cs.writes if a.resident or a.partly)
+        yield from (f"set {index} writes {a.name} as resident" for a in cs.writes if a.resident)
 
 
 def _ill_formed(layout: Layout, tiles: int, type_: TensorType) -> Iterator[str]:
@@ -307,21 +306,18 @@ def _resident(plan: Plan, operand_homes: Sequence[Layout | None]) -> Iterator[st
     writes, decided = _writes(plan), list(operand_homes)
     for index, cs in enumerate(plan.sets):
         for access in cs.reads:
-            if not access.resident and not access.partly:
+            if not access.resident:
                 continue
             if access.name.startswith("in"):
                 operand = int(access.name[2:])
-                wanted = centre(access.layout) if access.partly else access.layout
-                if decided[operand] is None and wanted.is_partition:
-                    decided[operand] = wanted
+                if decided[operand] is None and access.layout.is_partition:
+                    decided[operand] = access.layout
                 home = decided[operand]
                 lies = [home] if home is not None else []
             else:
                 lies = [write.layout for when, write in reversed(writes.get(access.name, [])) if when < index]
-            if access.resident and not lies_in_any(access.layout, lies):
+            if not lies_in_any(access.layout, lies):
                 yield f"set {index} calls {access.name} resident, but it lies elsewhere"
-            if access.partly and any(home.shape != access.layout.shape for home in lies):
-                yield f"set {index} calls {access.name} partly resident through another view than it lies in"
 
 
 def _types(schedule: Schedule, names: Sequence[str]) -> list[TensorType]:

@@ -25,8 +25,7 @@
 Grids, layouts and plans that many steps share stand once, before the tensors, numbered in order of first use.
 An axis is ``name=size:parts:grain`` (grain 1 is left out). A layout names its grid, the view of the tensor, and a
 span for each dimension: ``all``, an axis number, or ``axis(stride,offset,extent,divide)``. An operand shows its
-type only where it is a view of the tensor. A read is ``resident``, or ``partly``, or all of it is received. Names
-that are not plain words stand in quotes.
+type only where it is a view of the tensor. Names that are not plain words stand in quotes.
 """
 
 from __future__ import annotations
@@ -158,8 +157,7 @@ class _Printer:
         return self._number("p", plan, "{", "plan", [*lines, "}"])
 
     def _access(self, access: Access) -> str:
-        there = " resident" if access.resident else " partly" if access.partly else ""
-        return f"{_name(access.name)} {self._layout(access.layout)}{there}"
+        return f"{_name(access.name)} {self._layout(access.layout)}{' resident' if access.resident else ''}"
 
     def _tensor(self, t: Tensor) -> str:
         source = f" source {json.dumps(t.source)}" if t.source else ""
@@ -301,9 +299,7 @@ class _Parser:
         self.layouts[label] = Layout(self._find(self.grids, "grid"), self._shape(), self._list(span))
 
     def _access(self) -> Access:
-        name, layout = self._name(), self._find(self.layouts, "layout")
-        resident = self.s.take("resident")
-        return Access(name, layout, resident, not resident and self.s.take("partly"))
+        return Access(self._name(), self._find(self.layouts, "layout"), self.s.take("resident"))
 
     def _plan(self) -> None:
         s = self.s
