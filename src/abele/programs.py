@@ -144,7 +144,8 @@ def compile_options(
     optimizer: str = "sgd",
     recompute: str = "checkpoints",
     offload: bool = False,
-    memory_proportion: float | None = None,
+    memory_proportion: float = 0.6,
+    planner: str = "best",
     pipeline: str = "grouped",
     partials: str = "",
 ) -> CompileOptions:
@@ -165,7 +166,7 @@ def compile_options(
         offload=offload,
         recompute=recompute,
         partials=partials,
-        plan=PlanOptions() if memory_proportion is None else PlanOptions(memory_proportion),
+        plan=PlanOptions(memory_proportion, planner),
         pipeline=pipeline,
     )
 

@@ -15,7 +15,6 @@ from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
 from abele.ir import Graph
-from abele.ops.plans.planning import PlanOptions
 from abele.tune.options_file import RECOMPUTATION
 
 from ._optimizer_spec import Plan
@@ -39,6 +38,7 @@ def compile_options(
         plan: how they are; None where there is nothing to train.
     """
     shares = options.available_memory_proportion.values()
+    asked = session.current().plan
     return CompileOptions(
         session.current().system,
         replicas=replicas,
@@ -52,7 +52,7 @@ def compile_options(
         recompute=options._own.get("recompute")
         or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
-        plan=PlanOptions(memory_proportion=min(shares)) if shares else PlanOptions(),
+        plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )
 
 

@@ -18,6 +18,19 @@ from abele.machine.system import System, find_system
 Json = typer.Option(False, "--json", help="Print one JSON object (or list) to the standard output, and nothing else.")
 
 
+Planner = typer.Option(
+    "best", help="How the compiler plans: best, or poplibs (only what the vendor's libraries did, for comparison)."
+)
+
+
+def planned(document: dict[str, Any], planner: str) -> dict[str, Any]:
+    """A profile with its planner, and a note where that is not the best."""
+    notes = [*document["notes"]]
+    if planner != "best":
+        notes.append(f"Planned in the mode {planner}: as the vendor's libraries did, and no better.")
+    return document | {"planner": planner, "notes": notes}
+
+
 def console(stderr: bool = False) -> Console:
     """A console on the current streams."""
     return Console(stderr=stderr, highlight=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from abele import programs
-from abele.cli.common import Json, console, plain, print_json, progress, reported
+from abele.cli.common import Json, Planner, console, plain, planned, print_json, progress, reported
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW
@@ -55,6 +55,7 @@ def profile(
     options: Path | None = typer.Option(
         None, help="A file of settings, as `abele tune` writes it; what the command line gives has the last word."
     ),
+    planner: str = Planner,
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -73,6 +74,7 @@ def profile(
         "optimizer": optimizer,
         "recompute": recompute,
         "offload": offload,
+        "planner": planner,
         "small": small,
         "partials": partials,
         "memory_proportion": memory_proportion,
@@ -154,7 +156,7 @@ class _Asked:
         self.loaded = programs.load(
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
-        names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload")
+        names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload", "planner")
         names += ("partials", "memory_proportion")
         self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
@@ -191,7 +193,7 @@ class _Asked:
         from abele.cost import explain
 
         s = self.settings
-        document = self.charged.to_json() | {
+        document = planned(self.charged.to_json(), s["planner"]) | {
             "model": self.model,
             "mode": "training" if s["train"] else "inference",
             "batch": self.loaded.batch,

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from abele.cli.common import Json, console, print_json, progress, reported, systems
+from abele.cli.common import Json, Planner, console, planned, print_json, progress, reported, systems
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 
@@ -33,6 +33,7 @@ def run(
     options: Path | None = typer.Option(
         None, help="A file of poptorch options, as `abele tune` writes it; it has the last word over the program's own."
     ),
+    planner: str = Planner,
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     json: bool = Json,
@@ -40,6 +41,7 @@ def run(
     """Run a Python program on a chosen machine: real numbers here, and the modelled cost there."""
     from abele.compile.cache import Cache
     from abele.compile.session import Session, opened
+    from abele.ops.plans.planning import PlanOptions
     from abele.tune.options_file import read_options
 
     if not script.is_file():
@@ -47,7 +49,8 @@ def run(
     machines = systems(system)
     if options is not None:
         read_options(options, train=True)  # a file that cannot be read is refused before the program runs
-    session = Session(machines[0], Cache() if cache else None, options_file=options)
+    plan = PlanOptions(planner=planner)
+    session = Session(machines[0], Cache() if cache else None, plan=plan, options_file=options)
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.
     with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
         _execute(script, context.args)
@@ -98,7 +101,7 @@ def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
     if machine.key() != program.options.system.key():
         executable = compile_graph(program.graph, replace(program.options, system=machine), cache=session.cache)
     charged = cost(executable.schedule, machine, samples=program.samples)
-    document = charged.to_json()
+    document = planned(charged.to_json(), program.options.plan.planner)
     if not charged.memory.fits:
         options = replace(program.options, system=machine)
         batch = program.samples // (options.accumulation * options.replicas)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from abele.compile.passes.accumulate import Accumulate
 from abele.compile.passes.autodiff import Autodiff
 from abele.compile.passes.base import Pass
+from abele.compile.passes.calls import LibraryCalls
 from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.dead_code import DeadCode
 from abele.compile.passes.expand import Expand
@@ -47,7 +48,7 @@ class CompileOptions:
         recompute: how much of the forward is computed again in the backward phase, see ``passes.recompute.HOW``.
         partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
-        plan: what is asked of all plans.
+        plan: what is asked of all plans; with the planner ``poplibs`` passes do no more than the vendor's frameworks.
     """
 
     system: System
@@ -85,13 +86,16 @@ class CompileOptions:
 def passes_for(options: CompileOptions) -> list[Pass]:
     """The passes that a program with these options goes through, in order."""
     passes: list[Pass] = []
+    best = options.plan.planner == "best"
+    if not best:
+        passes.append(LibraryCalls())
     if options.partials:
         passes.append(Partials(options.partials))
     if options.split:
         passes.append(Split(options.stages))
     if options.optimiser is None:
         passes += [FoldNorm(), Hoist()]
-    else:
+    elif best:
         passes.append(FoldNorm(hoisted=False))
     if options.outline:
         passes.append(Outline())
@@ -100,12 +104,12 @@ def passes_for(options: CompileOptions) -> list[Pass]:
     else:
         turns = Accumulate(options.accumulation, stages=options.stages, pipeline=options.pipeline)
         passes += [AdvanceSeed(), Streams(), turns]
-    passes += [Expand(), Fold(), CommonSubexpressions()]
+    passes += [Expand(fuse=options.fuse and not best), Fold(), CommonSubexpressions()]
     if options.optimiser is not None:
         passes.append(Recompute(options.recompute, options.pipeline))
     passes.append(DeadCode())
     if options.fuse:
-        passes += [Fuse(), DeadCode(name="dead-code-after-fusion")]
+        passes += [Fuse(epilogues=best, chains=best), DeadCode(name="dead-code-after-fusion")]
     return passes
 
 

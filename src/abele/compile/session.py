@@ -20,6 +20,7 @@ from abele.compile.pipelines import CompileOptions
 from abele.errors import InvalidOption
 from abele.ir.graph import Graph
 from abele.machine.system import System, find_system
+from abele.ops.plans.planning import PlanOptions
 
 DEFAULT_SYSTEM = "bow-2000"
 
@@ -51,6 +52,7 @@ class Session:
     Attributes:
         system: the machine that faces compile for when their program names none.
         cache: where executables are kept, or ``None``.
+        plan: what is asked of all plans, where a program does not say it.
         progress: told the name of each pass as it ends.
         programs: everything compiled so far.
         options_file: options of the faces that have the last word over the program's own, or ``None``.
@@ -59,6 +61,7 @@ class Session:
     system: System
     cache: Cache | None = None
     progress: Callable[[str, str], None] | None = None
+    plan: PlanOptions = field(default_factory=PlanOptions)
     programs: list[CompiledProgram] = field(default_factory=list)
     options_file: Path | None = None
 
@@ -87,11 +90,13 @@ _OPEN: ContextVar[Session | None] = ContextVar("session", default=None)
 
 @lru_cache(maxsize=1)
 def _default() -> Session:
-    return Session(find_system(os.environ.get("ABELE_SYSTEM", DEFAULT_SYSTEM)))
+    plan = PlanOptions(planner=os.environ.get("ABELE_PLANNER", PlanOptions().planner))
+    return Session(find_system(os.environ.get("ABELE_SYSTEM", DEFAULT_SYSTEM)), plan=plan)
 
 
 def current() -> Session:
-    """The session that is open; a default one, for ``$ABELE_SYSTEM`` or a Bow-2000, when none is."""
+    """The session that is open; a default one, for ``$ABELE_SYSTEM`` or a Bow-2000 and ``$ABELE_PLANNER``, when
+    none is."""
     return _OPEN.get() or _default()
 
 

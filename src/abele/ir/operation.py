@@ -121,7 +121,8 @@ class Composite:
     """An operation made of others. ``expand(builder, operands, attributes)`` emits them and returns the results.
 
     ``gradient`` is optional: without it the expansion is differentiated. A composite without a plan of its own is
-    expanded before lowering.
+    expanded before lowering. ``calls`` names the composite that says the same in calls of the vendor's library, where
+    that has no one operation for it and works in other types inside.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Composite:
     gradient: Gradient | NotDifferentiable | None = None
     effect: bool = False
     traits: frozenset[str] = frozenset()
+    calls: str = ""
 
 
 class _Required:

@@ -20,6 +20,7 @@ def gradients(wanted):
 
 TWINS = {
     "attention": attention,
+    "attention_calls": attention,
     "attention_grad": gradients(slice(3)),
     "attention_mask_grad": gradients(slice(3, 4)),
 }

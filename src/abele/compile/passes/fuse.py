@@ -24,9 +24,11 @@ class Fuse:
 
     Attributes:
         epilogues: whether maps may join products and convolutions.
+        chains: whether several operations become one map; else only constants join the operation that reads them.
     """
 
     epilogues: bool = True
+    chains: bool = True
     name: str = "fuse"
 
     def run(self, graph: Graph) -> Graph:
@@ -66,7 +68,8 @@ class Fuse:
             sinks = {sink_of.get(reader) for reader in readers}
             sink = sinks.pop() if len(sinks) == 1 else None
             joins = (
-                sink is not None
+                self.chains
+                and sink is not None
                 and op.result not in outputs
                 and op.result.shape == sink.result.shape
                 and (op.origin.phase, op.origin.ipu) == (sink.origin.phase, sink.origin.ipu)

@@ -64,7 +64,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         offload=bool(case.option("offload", 0)),
         recompute=case.recompute,
         partials=case.partials,
-        plan=PlanOptions(float(case.option("memory_proportion", 0.6))),
+        plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs"),
         pipeline=str(case.option("pipeline", "grouped")),
     )
     executable = compile_graph(graph, options, cache=context.cache, watch=lambda step, _: context.tell(case.id, step))

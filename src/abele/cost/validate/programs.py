@@ -175,7 +175,9 @@ def _looped(
     chip, and ``halo`` bytes over the links between neighbours, beside the schedule's own cycles.
     """
     system, around, notes = _machine(case, halo)
-    options = CompileOptions(system, partials="", plan=PlanOptions(float(case.option("memory_proportion", 0.6))))
+    options = CompileOptions(
+        system, partials="", plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
+    )
     profiles = []
     for count in (_FEW, _MANY):
         context.tell(case.id, f"compile a loop of {count}")

@@ -145,9 +145,37 @@ def _samples(grad: bool, masked: bool | None = None) -> Iterable[Sample]:
         yield Sample(tuple(Arg(t) for t in types), attributes, "masked" if mask else "")
 
 
+def _attention_calls(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
+    """Attention as the vendor's frameworks ran it: scores, scaling, mask and softmax are operations of their own, each
+    in the operands' type."""
+    q, k, v, *masks = operands
+    _check("attention_calls", q.type, k.type, v.type, masks[0].type if masks else None)
+    scores = b.matmul(q, k, transpose_b=True)
+    scores = b.mul(scores, b.constant(float(attributes["scale"]), q.dtype))  # type: ignore[arg-type]
+    if masks:
+        scores = b.add(scores, b.cast_to(masks[0], q.dtype))
+    if attributes["causal"]:
+        row, column = (b.iota(shape=scores.shape[-2:], axis=axis, dtype="i32") for axis in (0, 1))
+        scores = b.select(b.ge(row, column), scores, b.constant(float("-inf"), q.dtype))
+    return [b.matmul(b.softmax(scores, axis=len(scores.shape) - 1), v)]
+
+
 _ATTRIBUTES = {"scale": REQUIRED, "causal": False}
 _SECOND = NotDifferentiable("second derivatives of attention are not provided")
 
-register(Composite("attention", _ATTRIBUTES, _attention, lambda: _samples(False), _attention_gradient))
+register(
+    Composite(
+        "attention", _ATTRIBUTES, _attention, lambda: _samples(False), _attention_gradient, calls="attention_calls"
+    )
+)
+# In half every result inside is rounded, so that only float samples can be held against attention in one go.
+register(
+    Composite(
+        "attention_calls",
+        _ATTRIBUTES,
+        _attention_calls,
+        lambda: (s for s in _samples(False) if s.operands[0].type.dtype is DType.F32),
+    )
+)
 register(Composite("attention_grad", _ATTRIBUTES, _attention_grad, lambda: _samples(True), _SECOND))
 register(Composite("attention_mask_grad", _ATTRIBUTES, _attention_mask_grad, lambda: _samples(True, True), _SECOND))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from abele.errors import Bug
+from abele.errors import Bug, InvalidOption, suggest
 from abele.ir.graph import Attribute
 from abele.ir.types import TensorType
 from abele.machine.chip import Chip
@@ -18,15 +18,30 @@ from abele.schedule.geometry import lies_in
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Plan
 
+PLANNERS = ("best", "poplibs")
+
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a user may ask of all plans: the share of tile memory that the temporaries of one operation may take.
+    """What a user may ask of all plans.
 
-    0.6 is the default of ``availableMemoryProportion`` in graphcore/poplibs, poplin/ConvOptions.
+    Attributes:
+        memory_proportion: the share of tile memory that the temporaries of one operation may take. 0.6 is the default
+            of ``availableMemoryProportion`` in graphcore/poplibs, poplin/ConvOptions.
+        planner: ``best``, or ``poplibs``: only what the vendor's library and the frameworks on it did, one operation
+            after another.
     """
 
     memory_proportion: float = 0.6
+    planner: str = "best"
+
+    def __post_init__(self) -> None:
+        if self.planner not in PLANNERS:
+            raise InvalidOption(f"There is no planner {self.planner!r}", remedy=suggest(self.planner, PLANNERS))
+        if not 0 < self.memory_proportion <= 1:
+            raise InvalidOption(
+                f"The proportion of memory is {self.memory_proportion}", remedy="It is above 0 and at most 1."
+            )
 
 
 @dataclass(frozen=True, slots=True)

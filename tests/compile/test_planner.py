@@ -1,0 +1,72 @@
+"""The two modes of the planner: what `best` does beyond the vendor's libraries, `poplibs` leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from abele.compile.executable import compile_graph, key_of
+from abele.compile.pipelines import CompileOptions
+from abele.engine.engine import Engine
+from abele.errors import InvalidOption
+from abele.ir.builder import Builder
+from abele.ir.graph import Graph, Port
+from abele.ir.types import DType, TensorType
+from abele.machine.presets import gc200
+from abele.machine.system import one_ipu
+from abele.ops.plans.planning import PlanOptions
+
+OPTIONS = CompileOptions(one_ipu(gc200.derive("few", tiles=32)))
+POPLIBS = replace(OPTIONS, plan=PlanOptions(planner="poplibs"))
+
+
+def program(dtype: DType = DType.F32) -> Graph:
+    """Attention, a product with a bias and a gelu, and a chain of elementwise operations."""
+    b = Builder("program")
+    q, k, v = (b.input(TensorType((2, 4, 16, 8), dtype), "data", name) for name in "qkv")
+    w, bias = b.input(TensorType((8, 8), dtype), "state", "w"), b.input(TensorType((8,), dtype), "state", "b")
+    (y,) = b.emit("attention", (q, k, v), {"scale": 8**-0.5, "causal": True})
+    y = b.emit("gelu", (b.add(b.matmul(y, w), bias),), {"approximate": "none"})[0]
+    y = b.mul(b.exp(b.neg(y)), b.constant(0.5, dtype))
+    return b.finish([y], [Port("anchor", "y")])
+
+
+def names(options: CompileOptions) -> list[str]:
+    return [step.operation for _, step in compile_graph(program(), options).schedule.steps()]
+
+
+def test_best_fuses_and_poplibs_does_not() -> None:
+    found = names(OPTIONS)
+    assert "attention" in found and "fused" in found and "softmax" not in found
+    found = names(POPLIBS)
+    assert "attention" not in found and "fused" not in found
+    assert found.count("matmul") == 3 and found.count("softmax") == 1
+    # the gelu is one vertex of the library; the rest one operation after another, the constant with the product
+    assert [n for n in found if not n.startswith("host")][-5:] == ["add", "map", "neg", "exp", "map"]
+
+
+def test_the_planner_is_part_of_the_key() -> None:
+    assert key_of(program(), OPTIONS) != key_of(program(), POPLIBS)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(DType.F32, 1e-5), (DType.F16, 5e-3)])
+def test_both_give_the_same_numbers(dtype: DType, tolerance: float) -> None:
+    rng = np.random.default_rng(1)
+    graph = program(dtype)
+    values = {p.name: rng.standard_normal(v.shape) for v, p in zip(graph.inputs, graph.input_ports, strict=True)}
+    results = []
+    for options in (OPTIONS, POPLIBS):
+        engine = Engine(compile_graph(graph, options).schedule)
+        for name in "wb":
+            engine.write(name, values[name].astype(dtype.numpy))
+        streams = {name: values[name].astype(dtype.numpy)[None, None] for name in "qkv"}
+        results.append(np.asarray(engine.run(streams)["y"], np.float64))
+    best, poplibs = results
+    assert np.abs(best - poplibs).max() <= tolerance * np.abs(best).max()
+
+
+def test_an_unknown_planner_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="poplib"):
+        PlanOptions(planner="poplib")
