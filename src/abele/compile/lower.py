@@ -8,7 +8,7 @@ step. Every distinct question is planned once, so the time grows with the distin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.hoist import LOAD
 from abele.errors import Bug
@@ -17,6 +17,7 @@ from abele.ir.operation import has
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
+from abele.ops.plans.layouts import among_readers
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
 from abele.schedule.geometry import near
 from abele.schedule.layout import Layout, spread
@@ -43,6 +44,7 @@ class _Lowering:
     drafts: dict[str, _Draft] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     plans: dict[Question, Plan] = field(default_factory=dict)
+    starts: dict[tuple[TensorType, Layout], int] = field(default_factory=dict)
     cursor: int = 0
 
     # tensors ------------------------------------------------------------------------------------------------
@@ -141,8 +143,19 @@ class _Lowering:
             self.cursor = (self.cursor + plan.sets[-1].grid.blocks) % self.system.chip.tiles
         return plan
 
+    def shared(self, type: TensorType, read: Layout) -> Layout | None:
+        """The home of a tensor that several tiles read alike. Small ones of a kind lie alike, other kinds elsewhere."""
+        home = among_readers(read, self.system.chip, type.dtype)
+        if home is None or 2 * home.grid.blocks > self.system.chip.tiles:
+            return home
+        if (type, home) not in self.starts:
+            self.starts[type, home] = self.cursor
+            self.cursor = (self.cursor + home.grid.blocks) % self.system.chip.tiles
+        return replace(home, grid=replace(home.grid, first=self.starts[type, home]))
+
     def adopt_homes(self, plan: Plan, operands: tuple[Use, ...]) -> None:
-        """An operand that lay nowhere lies from now on where the plan reads it without exchange, or with little."""
+        """An operand that lay nowhere lies from now on where the plan reads it without exchange, or with little: in the
+        parts that blocks read, or among those who read the same."""
         for compute_set in plan.sets:
             for access in compute_set.reads:
                 if access.name.startswith("in"):
@@ -154,7 +167,7 @@ class _Lowering:
                 if access.name.startswith("in"):
                     draft = self.drafts[operands[int(access.name[2:])].tensor]
                     if draft.home is None:
-                        draft.home = near(access.layout)
+                        draft.home = near(access.layout) or self.shared(draft.type, access.layout)
         for use in operands:
             self.settle(use.tensor)
 

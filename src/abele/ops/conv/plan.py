@@ -20,7 +20,7 @@ from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
 from abele.ops.plans.halo import Halo
-from abele.ops.plans.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.search import Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
@@ -332,8 +332,8 @@ def plan_conv(question: Question) -> Plan:
     partial = ComputeSet(kind, grid, reads, (Access("tmp0", made),), attributes)
     depth = math.prod(counts)
     temporary = TensorType((depth, *question.results[0].shape), it.partials)
-    summed, home = reduce_set(question, 0, 0, depth)
-    return Plan((partial, summed), (temporary,), (home,))
+    summed = reduction(question, 0, depth, made=it.result.layout(grid))
+    return Plan((partial, *summed.sets), (temporary, *summed.temporaries), (summed.home,))
 
 
 # The vertices

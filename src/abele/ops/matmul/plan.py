@@ -20,7 +20,7 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.matmul.op import matmul_reference, product_sizes
 from abele.ops.plans.layouts import covers, fullest, own, read_like, split_dims, view
-from abele.ops.plans.partials import partials_type, reduce_costs, reduce_set, set_cycles
+from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import METHODS, vertex_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
@@ -338,7 +338,7 @@ def plan_matmul(question: Question) -> Plan:
         if how.resident:
             read_ = read_like(question, i, how.layout)
         sets.append(ComputeSet("MatmulArrange", how.layout.grid, (read_,), (Access(names[i], how.layout),)))
-    home = _view(grid, out, axis, turns, None)
+    home, one = _view(grid, out, axis, turns, None), _view(grid, out, "", 1, None)
     for turn in range(turns):
         layouts = [_operand(product, grid, i, axis, turns, turn) for i in (0, 1)]
         reads = tuple(
@@ -348,17 +348,19 @@ def plan_matmul(question: Question) -> Plan:
             writes = (Access("out0", _view(grid, out, axis, turns, turn)),)
             sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
             continue
-        one = _view(grid, out, "", 1, None)
         made = Layout(grid, (k.parts, *one.shape), (Span.part_of(grid.axis("k"), k), *one.spans))
         writes = (Access(f"tmp{turn}", made),)
         sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
         temporaries.append(TensorType(made.shape, product.partials))
-        if turns == 1:
-            summed, home = reduce_set(question, 0, 0, k.parts, _first(question, {"n": k.parts}))
-        else:
+        if turns > 1:
             summed, home = _reduce_turn(question.chip, made.shape, home.shape, out.index(axis), turn, turns)
-        sets.append(summed)
+            sets.append(summed)
     temporaries += [question.operands[i] for i in before]
+    if turns == 1 and k.parts > 1:
+        done = reduction(question, 0, k.parts, first=_first(question, {"n": k.parts}), made=one, spare=len(temporaries))
+        sets.extend(done.sets)
+        temporaries.extend(done.temporaries)
+        home = done.home
     return Plan(tuple(sets), tuple(temporaries), (home,))
 
 

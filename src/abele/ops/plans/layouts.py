@@ -16,8 +16,8 @@ from abele.ops.plans.search import part_counts
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access
 
-LEAST_BYTES = 32
-"""A block of a tensor that is split for balance alone is at least this big: below it, fixed costs dominate."""
+LEAST_BYTES = 128
+"""A block of a tensor that is split for balance alone is at least this big (graphcore/poplibs, poputil/TileMapping)."""
 
 LEAST_GAIN = 4
 """Work moves away from where its operand lies only when the fullest tile then has so many times less to do."""
@@ -113,6 +113,55 @@ def even(type: TensorType, chip: Chip, first: int = 0, *, keep: Sequence[int] = 
         grains[-1] = grain_of(type.dtype, chip)
     grid = split_dims(type.shape, chip.tiles, grains, first=first, keep=keep, least=least_of(type.dtype))
     return own(grid, type.shape)
+
+
+def refined(
+    layout: Layout, chip: Chip, dtype: DType, *, tiles: int = 0, least: int = 0, whole_grains: bool = False
+) -> Layout:
+    """The same blocks, each cut further over the tiles that they leave, as evenly as can be.
+
+    Parts of parts begin where the parts do, so that a piece lies within one block of the layout (within two where a
+    coarser grain has left parts that are not equal). A dimension that no axis follows gets one.
+
+    Args:
+        tiles: of so many (default: the chip's).
+        least: elements that a block has at least, where the layout's blocks are not smaller (default: those worth a
+            tile of their own).
+        whole_grains: keep the grains of the layout's axes; else words of the last dimension, single steps of others.
+    """
+    axes: list[Axis] = []
+    rooms: list[int] = []
+    word = grain_of(dtype, chip)
+    for i, (size, span) in enumerate(zip(layout.shape, layout.spans, strict=True)):
+        axis = None if span.axis is None else layout.grid.axes[span.axis]
+        parts = axis.parts if axis else 1
+        last = i == len(layout.shape) - 1
+        grain = word if last and size >= 4 * word and parts <= -(-size // word) else 1
+        if whole_grains and axis:
+            grain = axis.grain
+        axes.append(Axis(f"d{i}", size, parts, grain))
+        rooms.append(max(1, axes[-1].units // parts))
+    blocks = math.prod(axis.parts for axis in axes)
+    budget = max(1, min(tiles or chip.tiles, -(-layout.size // (least or least_of(dtype)))) // blocks)
+    more = _best_parts(tuple(rooms), budget)[2]
+    cut = tuple(Axis(a.name, a.size, a.parts * times, a.grain) for a, times in zip(axes, more, strict=True))
+    return own(Grid(cut, chip.tiles, layout.grid.first), layout.shape)
+
+
+BLOCK_BYTES = 512
+"""Weights that many tiles read lie in blocks of at least so many bytes: one load of the matrix unit, 16 × 16 half or
+8 × 16 float values (graphcore/poplibs, poplin/Convolution.cpp). Smaller ones would take more exchange code."""
+
+
+def among_readers(read: Layout, chip: Chip, dtype: DType) -> Layout | None:
+    """Where a tensor lies that many tiles read through ``read`` alike: what several tiles read is cut up among them.
+
+    ``None`` where the parts that are read are no partition: overlapping windows.
+    """
+    followed = [span.axis for span in read.spans if span.axis is not None]
+    if len(set(followed)) < len(followed) or not all(s.stride == s.extent == s.divide == 1 for s in read.spans):
+        return None
+    return refined(read, chip, dtype, least=max(1, BLOCK_BYTES // dtype.bytes), whole_grains=True)
 
 
 def fullest(layout: Layout) -> int:

@@ -1,8 +1,9 @@
-"""Summing partial results: the vertex that adds up what the tiles of a split sum have left, and its costs."""
+"""Summing partial results: the vertex that adds up what the tiles of a split sum have left, in stages, and its costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.plans.layouts import even, flat, fullest
+from abele.ops.plans.layouts import even, flat, fullest, refined, whole
 from abele.ops.plans.planning import Question
 from abele.ops.plans.vertices import region_shape
-from abele.schedule.layout import Layout, Span
+from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
@@ -24,17 +25,31 @@ def partials_type(dtype: DType, partials: object) -> DType:
     return DType.F16 if dtype is DType.F16 and partials == "f16" else DType.F32
 
 
+TWO_STAGES, THREE_STAGES = 16, 125
+"""From so many partials on they are summed in two stages, and in three (graphcore/poplibs, poplin/ConvReducePlan)."""
+
+
+def left_after(depth: Any) -> tuple[Any, Any]:
+    """Partials that are left of ``depth`` after the first of three stages and after the second; 1 where there is none.
+
+    A sum in s stages leaves about the same depth to each, so that a tile gets s·depth^(1/s) messages, not depth.
+    """
+    three, two = depth >= THREE_STAGES, depth >= TWO_STAGES
+    first = np.where(three, np.rint(np.power(depth, 2 / 3)), 1)
+    second = np.where(three, np.rint(np.power(depth, 1 / 3)), np.where(two, np.rint(np.sqrt(depth)), 1))
+    return first.astype(np.int64), second.astype(np.int64)
+
+
 def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
     return [pieces[0].sum(axis=0).reshape(region_shape(block.writes[0]))]
 
 
 def _cycles(chip: Chip, work: Work) -> np.ndarray:
-    outputs = work.writes[0]
-    depth = work.read_types[0].shape[0]
+    outputs = np.maximum(work.writes[0], 1)
     return chip.estimate(
         "ReducePartials",
-        outputs=np.maximum(outputs, 1),
-        depth=depth,
+        outputs=outputs,
+        depth=-(-work.reads[0] // outputs),
         dtype=str(work.read_types[0].dtype),
         out=str(work.write_types[0].dtype),
     )
@@ -44,36 +59,81 @@ register_vertex(VertexKind("ReducePartials", _compute, _cycles, ("ReducePartials
 
 
 MOST_UNEVEN = 1.1
-"""A sum over the result's own dimensions may cost so many times what a flat one does: what comes next then aligns."""
+"""A sum that stays near its partials, or over the result's own dimensions, may cost so many times what a flat one does:
+what comes next then aligns."""
 
 
-def reduce_set(
-    question: Question, result: int, temporary: int, depth: int, first: int = 0
-) -> tuple[ComputeSet, Layout]:
-    """The compute set that sums ``depth`` partials of a result, and where the result then lies: evenly over the tiles.
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The compute sets that sum the partials, what they keep between them, and where the result then lies."""
 
-    Split over its own dimensions where that is about as even as in one flat row: a map behind it that broadcasts (a
-    bias of the channels) then aligns. The temporary's first dimension numbers the partials; the rest is the result,
-    row-major.
+    sets: tuple[ComputeSet, ...]
+    temporaries: tuple[TensorType, ...]
+    home: Layout
+
+
+def reduction(
+    question: Question, temporary: int, depth: int, *, first: int = 0, made: Layout | None = None, spare: int = 1
+) -> Reduction:
+    """Sum ``depth`` partials of the first result, which lie in a temporary, into the result.
+
+    The result stays where its partials are, each block of ``made`` (its layout among those who make it) cut further;
+    else it lies over its own dimensions, or in one flat row, whatever is clearly more even. The temporary's first
+    dimension numbers the partials; the rest is the result, row-major. Sums that come between lie in temporaries from
+    number ``spare`` on.
     """
-    type, chip = question.results[result], question.chip
+    type, chip = question.results[0], question.chip
     partials = partials_type(type.dtype, question.attribute("partials"))
-    row, own = flat(type, chip, first), even(type, chip, first)
-    costs = (_summing(chip, type, max(1, fullest(home)), depth, partials) for home in (row, own))
-    least, other = (float(cycles) for cycles in costs)
-    home = own if type.size and other <= MOST_UNEVEN * least else row
-    read = Layout(home.grid, (depth, *home.shape), (Span(), *home.spans))
-    reads = (Access(f"tmp{temporary}", read),)
-    return ComputeSet("ReducePartials", home.grid, reads, (Access(f"out{result}", home),)), home
+    home, near = _home(chip, type, depth, partials, first, made)
+    sets: list[ComputeSet] = []
+    temporaries: list[TensorType] = []
+    name, have = f"tmp{temporary}", depth
+    for count in (int(left) for left in left_after(depth) if left > 1):
+        # each group of partials on tiles of its own
+        part, group = refined(near, chip, type.dtype, tiles=chip.tiles // count), Axis("k", have, count)
+        grid = Grid((group, *part.grid.axes), chip.tiles, first)
+        spans = tuple(Span(None if span.axis is None else span.axis + 1) for span in part.spans)
+        read = Layout(grid, (have, *part.shape), (Span(0), *spans))
+        write = Layout(grid, (count, *part.shape), (Span.part_of(0, group), *spans))
+        sets.append(_sum(name, read, f"tmp{spare + len(temporaries)}", write))
+        temporaries.append(TensorType((count, *part.shape), partials))
+        name, have = sets[-1].writes[0].name, count
+    sets.append(_sum(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)), "out0", home))
+    return Reduction(tuple(sets), tuple(temporaries), home)
+
+
+def _sum(source: str, read: Layout, target: str, write: Layout) -> ComputeSet:
+    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),))
+
+
+def _home(
+    chip: Chip, result: TensorType, depth: int, partials: DType, first: int, made: Layout | None
+) -> tuple[Layout, Layout]:
+    """Where a sum of partials lies, and the blocks that it is cut from: near its partials, in its own dimensions, or
+    flat."""
+    row, own = flat(result, chip, first), even(result, chip, first)
+    found = [(layout, whole(layout.shape, Grid((), chip.tiles, first))) for layout in (own, row)]
+    if made is not None:
+        found.insert(0, (refined(made, chip, result.dtype), made))
+    if not result.size:
+        return found[-1]
+    costs = [float(_summing(chip, result, fullest(layout), depth, partials)) for layout, _ in found]
+    return next(pair for pair, cost in zip(found, costs, strict=True) if cost <= MOST_UNEVEN * min(costs))
 
 
 def _summing(chip: Chip, result: TensorType, outputs: int, depth: Any, partials: DType) -> Any:
-    """Cycles of the sum of ``depth`` partials of ``outputs`` elements on a tile, and of their exchange."""
-    types = {"dtype": str(partials), "out": str(result.dtype)}
-    outs = np.full_like(depth, outputs)
-    return chip.estimate("ReducePartials", outputs=outs, depth=depth, **types) + exchange_cycles(
-        chip, depth * outs * partials.bytes
-    )
+    """Cycles of the sum of ``depth`` partials of ``outputs`` elements on a tile, and of their exchange, in stages."""
+
+    def stage(have: Any, count: Any, out: DType) -> Any:
+        each, outs = -(-have // count), np.maximum(1, outputs * count)
+        work = chip.estimate("ReducePartials", outputs=outs, depth=each, dtype=str(partials), out=str(out))
+        return work + exchange_cycles(chip, each * outs * partials.bytes)
+
+    have, total = np.asarray(depth, np.int64), np.int64(0)
+    for left in left_after(have):
+        total = total + np.where(left > 1, set_cycles(chip) + stage(have, left, partials), 0)
+        have = np.where(left > 1, left, have)
+    return total + stage(have, np.int64(1), result.dtype)
 
 
 def set_cycles(chip: Chip) -> int:
