@@ -51,7 +51,11 @@ def test_large_product_fills_the_chip():
 def test_sum_is_split_when_rows_and_columns_are_few():
     plan = make_plan(question(f16(16, 8192), f16(8192, 16)))
     assert parts(plan)["k"] > 16
-    assert [s.vertex for s in plan.sets] == ["MatmulAmp", "ReducePartials", "ReducePartials"]  # many partials: in stages
+    assert [s.vertex for s in plan.sets] == [
+        "MatmulAmp",
+        "ReducePartials",
+        "ReducePartials",
+    ]  # many partials: in stages
     assert plan.temporaries[0].shape[0] == parts(plan)["k"]
 
 

@@ -16,8 +16,8 @@ from abele.ops.plans.search import part_counts
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access
 
-LEAST_BYTES = 128
-"""A block of a tensor that is split for balance alone is at least this big (graphcore/poplibs, poputil/TileMapping)."""
+LEAST_BYTES = 32
+"""A block of a tensor that is split for balance alone is at least this big: below it, fixed costs dominate."""
 
 LEAST_GAIN = 4
 """Work moves away from where its operand lies only when the fullest tile then has so many times less to do."""
@@ -158,8 +158,9 @@ def among_readers(read: Layout, chip: Chip, dtype: DType) -> Layout | None:
 
     ``None`` where the parts that are read are no partition: overlapping windows.
     """
-    followed = [span.axis for span in read.spans if span.axis is not None]
-    if len(set(followed)) < len(followed) or not all(s.stride == s.extent == s.divide == 1 for s in read.spans):
+    spans = [(span, size) for span, size in zip(read.spans, read.shape, strict=True) if span.axis is not None]
+    plain = all(s.stride == s.extent == s.divide == 1 and read.grid.axes[s.axis or 0].size == n for s, n in spans)
+    if not plain or len({span.axis for span, _ in spans}) < len(spans):
         return None
     return refined(read, chip, dtype, least=max(1, BLOCK_BYTES // dtype.bytes), whole_grains=True)
 

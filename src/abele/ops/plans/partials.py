@@ -1,4 +1,4 @@
-"""Summing partial results: the vertex that adds up what the tiles of a split sum have left, in stages, and its costs."""
+"""Summing partial results in stages: the vertex that adds up what the tiles of a split sum have left, and its costs."""
 
 from __future__ import annotations
 
