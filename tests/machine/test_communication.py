@@ -25,9 +25,9 @@ def test_exchange() -> None:
     assert exchange_cycles(gc200, 4096, paired=True) == start + 574
     assert exchange_cycles(gc200, 8, 4096) == start + words
     assert exchange_cycles(gc200, 4096, messages=64) == start + words  # instructions are given while words arrive
-    assert exchange_cycles(gc200, 4096, messages=1024) == start + 3 * 1024  # of one word each
-    assert exchange_code_bytes(gc200, received=2) == 2 * 3 * 4
-    assert exchange_code_bytes(gc200, sent=2, sent_bytes=600) == 3 * 4  # three instructions of up to 256 bytes
+    assert exchange_cycles(gc200, 4096, messages=1024) == start + 2 * 1024  # of one word each
+    assert exchange_code_bytes(gc200, received=2) == 2 * 8  # one merged instruction of two words for each
+    assert exchange_code_bytes(gc200, sent=2, sent_bytes=40_000) == 3 * 4  # 4,096 words at a time
     assert exchange_code_bytes(gc200, sent=5, sent_bytes=600) == 5 * 4
     received, sent = np.array([0, 0, 5, 4096]), np.array([0, 9, 0, 100])
     together = exchange_cycles(gc200, received, sent)

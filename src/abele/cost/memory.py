@@ -6,14 +6,15 @@ the live ranges of storages, plus what a step takes while it runs: received byte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from abele.cost.columns import Columns
 from abele.cost.cycles import Charger, PlanCost
+from abele.ir.operation import has
 from abele.machine.system import System
-from abele.schedule.liveness import Liveness, Moment
+from abele.schedule.liveness import Interval, Liveness, Moment
 from abele.schedule.records import ComputeSet, Plan, Schedule, Step
 from abele.schedule.vertex import vertex_kind
 
@@ -25,6 +26,10 @@ FIELD_BYTES = 8
 
 CONTROL_INSTRUCTIONS = 12
 """Instructions on every tile that start one compute set: sync, call of the exchange, run of the vertex. Assumed."""
+
+CALL_INSTRUCTIONS = 4
+"""Instructions on every tile that do an equal compute set once more: its addresses, and the call of what is there.
+Assumed: a compiler outlines what repeats."""
 
 ALWAYS = ("state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack")
 SOMETIMES = ("values", "temporaries", "exchange buffers")
@@ -108,6 +113,7 @@ class _Memory:
         self.charger, self.columns = charger, columns
         self.shape = schedule.ipus, schedule.tiles
         self.transients: dict[int, tuple[PlanCost, np.ndarray]] = {}
+        self.intervals = self._in_place()
 
     def measure(self) -> TileMemory:
         always = self._always()
@@ -175,7 +181,8 @@ class _Memory:
                 found["vertex state"][ipu] += covered * (fields * steps)
                 # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
                 found["exchange code"][ipu] += exchange
-                found["control code"][ipu] += CONTROL_INSTRUCTIONS * chip.instruction_bytes * steps
+                control = CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)
+                found["control code"][ipu] += control * chip.instruction_bytes
         for (ipu, name), covered in code.items():
             found["vertex code"][ipu] += covered * chip.estimate_of(name).code_bytes
         return found
@@ -205,10 +212,43 @@ class _Memory:
 
     # over the program ----------------------------------------------------------------------------------------
 
+    def _in_place(self) -> list[Interval]:
+        """The live ranges, where a step writes over an operand that nothing reads behind it.
+
+        That is an elementwise step, an operand of the result's size that lies as it does, and a vertex that reads and
+        writes the same elements; the operand then ends a moment earlier.
+        """
+        intervals = list(self.live.intervals)
+        ending: dict[tuple[str, int], int] = {
+            (v.tensor, v.last): i for i, v in enumerate(intervals) if v.first < v.last
+        }
+        for now, moment in enumerate(self.live.moments):
+            step = moment.node
+            if not isinstance(step, Step) or moment.kind != "step" or len(step.plan.sets) != 1:
+                continue
+            if not (has(step.operation, "elementwise") or has(step.operation, "in_place")):
+                continue
+            (cs,) = step.plan.sets
+            same = {f"in{i}": use for i, use in enumerate(step.operands)}
+            for write in cs.writes:
+                if not write.name.startswith("out"):
+                    continue
+                made = step.results[int(write.name[3:])]
+                for read in cs.reads:
+                    use = same.get(read.name)
+                    if use is None or not read.resident or read.layout != write.layout:
+                        continue
+                    at = ending.get((self.live.storage.get(use.tensor, use.tensor), now))
+                    if at is not None and use.type.dtype.bytes == made.type.dtype.bytes:
+                        intervals[at] = replace(intervals[at], last=now - 1)
+                        del ending[intervals[at].tensor, now]
+                        break
+        return intervals
+
     def _events(self) -> tuple[dict[int, list[tuple[str, int]]], dict[int, list[tuple[str, int]]]]:
         born: dict[int, list[tuple[str, int]]] = {}
         dead: dict[int, list[tuple[str, int]]] = {}
-        for interval in self.live.intervals:
+        for interval in self.intervals:
             born.setdefault(interval.first, []).append((interval.tensor, interval.copies))
             dead.setdefault(interval.last, []).append((interval.tensor, interval.copies))
         return born, dead
@@ -256,7 +296,7 @@ class _Memory:
     def _categories(self, always: dict[str, np.ndarray], ipu: int, tile: int, now: int) -> dict[str, int]:
         found = {name: int(column[ipu, tile]) for name, column in always.items()}
         found |= dict.fromkeys(SOMETIMES, 0)
-        for interval in self.live.intervals:
+        for interval in self.intervals:
             if interval.first <= now <= interval.last and self._ipu(interval.tensor) == ipu:
                 found["values"] += int(self._column(interval.tensor)[tile]) * interval.copies
         moment = self.live.moments[now]
@@ -270,7 +310,7 @@ class _Memory:
         makers = self._makers()
         last = len(self.live.moments) - 1
         entries = [(name, 1, 0, last) for name in self.live.always]
-        entries += [(i.tensor, i.copies, i.first, i.last) for i in self.live.intervals if i.first <= now <= i.last]
+        entries += [(i.tensor, i.copies, i.first, i.last) for i in self.intervals if i.first <= now <= i.last]
         found = []
         for name, copies, first, end in entries:
             size = int(self._column(name)[tile]) * copies if self._ipu(name) == ipu else 0

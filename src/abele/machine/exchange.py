@@ -87,7 +87,7 @@ def exchange_code_bytes(chip: Chip, received: Count = 0, sent: Count = 0, sent_b
         sent, sent_bytes: messages that it sends, and their bytes: a send instruction names how much, up to
             ``exchange_send_bytes``; what several tiles receive is sent once.
 
-    Source: the instructions are those of Graphcore's patent US 11,321,272; their numbers are assumed.
+    Sources: the instructions are those of Graphcore's patent US 11,321,272; their numbers are the chip's.
     """
     sends = largest(sent, ceil_div(sent_bytes, chip.exchange_send_bytes))
     return (received * chip.exchange_receive_instructions + sends) * chip.instruction_bytes

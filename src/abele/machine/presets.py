@@ -73,14 +73,17 @@ _GC200: dict[str, Constant] = {
         "derived",
     ),
     "exchange_receive_instructions": _c(
-        3,
+        2,
         "instructions",
-        "assumed: source, place and time are set by instructions of their own (patent US 11,321,272), which "
-        "osmarks/ipu-stack gives too; programs of the vendor's compiler merge some of them",
-        "assumed",
+        "osmarks/ipu-stack, docs/EXCHANGE_INSTRUCTION_REFERENCE.md: the vendor's programs take one merged instruction "
+        "of two words for each message, which sets source, place and time",
+        "published",
     ),
     "exchange_send_bytes": _c(
-        256, "B", "assumed: 64 words; a send instruction names a number of packets (patent US 11,321,272)", "assumed"
+        16384,
+        "B",
+        "osmarks/ipu-stack, docs/EXCHANGE_INSTRUCTION_REFERENCE.md: a sendoff counts up to 4,096 words",
+        "published",
     ),
     "sync_cycles": _c(118, "cycles", f"{_ELK}: SYNC_CYCLES", "derived"),
     "compute_set_cycles": _c(
