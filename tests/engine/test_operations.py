@@ -32,7 +32,7 @@ ALWAYS_NATIVE = frozenset(
         "sgd",
     }
     | {"adam", "lstm", "lstm_grad", "attention", "max_pool", "avg_pool", "transpose", "concat", "add", "tanh", "expand"}
-    | {"cumsum"}
+    | {"cumsum", "stencil"}
 )
 """Operations whose float samples must not fall back on NumPy."""
 

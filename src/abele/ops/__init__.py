@@ -21,6 +21,7 @@ from abele.ops import (
     rnn,
     shape,
     softmax,
+    stencil,
 )
 
 __all__ = [
@@ -41,4 +42,5 @@ __all__ = [
     "rnn",
     "shape",
     "softmax",
+    "stencil",
 ]

@@ -248,12 +248,16 @@ class _Sharing:
 
 
 def _in_place(step: Step, operand: str, result: str) -> bool:
-    """True when the plan has read all of the operand by the compute set that first writes the result."""
+    """True when the plan has read all of the operand by the compute set that first writes the result.
+
+    A read that is not all resident goes on in place, where it is, while the set writes.
+    """
     reads = {f"in{i}" for i, use in enumerate(step.operands) if use.tensor == operand}
     writes = {f"out{i}" for i, use in enumerate(step.results) if use.tensor == result}
-    last = max((i for i, cs in enumerate(step.plan.sets) if any(a.name in reads for a in cs.reads)), default=-1)
-    first = min((i for i, cs in enumerate(step.plan.sets) if any(a.name in writes for a in cs.writes)), default=-1)
-    return last <= first or not step.plan.sets
+    sets = step.plan.sets
+    last = max((2 * i + (not a.resident) for i, cs in enumerate(sets) for a in cs.reads if a.name in reads), default=-1)
+    first = min((2 * i for i, cs in enumerate(sets) if any(a.name in writes for a in cs.writes)), default=-1)
+    return last <= first or not sets
 
 
 class _Line:

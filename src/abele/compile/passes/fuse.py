@@ -1,12 +1,14 @@
 """Fusion: chains of elementwise operations become one ``map``, and a map after a matrix product joins it.
 
 Before: ``add``, ``gelu``'s dozen operations, ``mul`` …, each reading and writing whole tensors. After: one ``map`` that
-reads its operands once and writes one result; or a ``fused`` operation, a product or convolution whose result
-passes through the map before it is written. Numbers do not change: every node still rounds to its own type.
+reads its operands once and writes one result; a ``fused`` operation, a product or convolution whose result passes
+through the map before it is written; or a ``stencil``, a map that reads several slices of one tensor, shifted a
+little against each other, where they lie. Numbers do not change: every node still rounds to its own type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +22,7 @@ MOST_OPERANDS = 10
 
 @dataclass(frozen=True)
 class Fuse:
-    """Fuse elementwise operations into maps, and these into roots.
+    """Fuse elementwise operations into maps, and these into roots, and slices into maps.
 
     Attributes:
         epilogues: whether maps may join products and convolutions.
@@ -45,10 +47,13 @@ class Fuse:
         for sink, members in clusters.items():
             body, operands = _body(sink, members, fills)
             root = self.root(sink, operands, made, users, kept_out) if self.epilogues else None
-            if root is None and len(members) == 1 and len(body) == 1:
+            taps = _neighbours(sink, operands, made) if root is None else {}
+            if root is None and not taps and len(members) == 1 and len(body) == 1:
                 continue
             absorbed.update(m for m in members if m is not sink)
-            if root is None:
+            if taps:
+                replaced[sink] = _stencil(sink, operands, taps, body)
+            elif root is None:
                 replaced[sink] = replace(sink, name="map", operands=tuple(operands), attributes={"body": body})
             else:
                 absorbed.add(root)
@@ -58,7 +63,7 @@ class Fuse:
 
     def clusters(self, graph: Graph) -> dict[Operation, list[Operation]]:
         """Sink of each cluster to its members, in program order."""
-        users, outputs = graph.users(), set(graph.outputs)
+        users, made, outputs = graph.users(), graph.producers(), set(graph.outputs)
         sink_of: dict[Operation, Operation] = {}
         members: dict[Operation, list[Operation]] = {}
         for op in reversed(graph.operations):
@@ -74,7 +79,7 @@ class Fuse:
                 and op.result.shape == sink.result.shape
                 and (op.origin.phase, op.origin.ipu) == (sink.origin.phase, sink.origin.ipu)
                 and len(members[sink]) < MOST_NODES
-                and len(_operands([op, *members[sink]])) <= MOST_OPERANDS
+                and len({_tap(v, made)[0] for v in _operands([op, *members[sink]])}) <= MOST_OPERANDS
             )
             home = sink if joins and sink is not None else op
             sink_of[op] = home
@@ -137,3 +142,55 @@ def _joined(root: Operation, sink: Operation, operands: list[Value], body) -> Op
         "body": nodes,
     }
     return replace(sink, name="fused", operands=(*root.operands, *order[1:]), attributes=attributes)
+
+
+_Tap = tuple[Value, tuple[int, ...], float]
+"""A tensor, where in it a slice of it starts, and what lies outside it."""
+
+
+def _tap(value: Value, made: Mapping[Value, Operation]) -> _Tap:
+    """The tensor that a value is a slice of, perhaps padded before; any other value is a slice of itself."""
+    starts, outside = (0,) * len(value.shape), 0.0
+    op = made.get(value)
+    if op is not None and op.name == "slice" and all(step == 1 for step in _numbers(op, "steps")):
+        value, starts = op.operands[0], _numbers(op, "starts")
+        op = made.get(value)
+    if op is not None and op.name == "pad":
+        value, low = op.operands[0], _numbers(op, "low")
+        starts = tuple(s - n for s, n in zip(starts, low, strict=True))
+        outside = np.asarray(op.attributes["value"]).astype(value.dtype.numpy).item()
+    return value, starts, outside
+
+
+def _numbers(op: Operation, name: str) -> tuple[int, ...]:
+    value = op.attributes[name]
+    assert isinstance(value, tuple)
+    return value  # type: ignore[return-value]
+
+
+def _neighbours(sink: Operation, operands: Sequence[Value], made: Mapping[Value, Operation]) -> dict[Value, _Tap]:
+    """The operands of a map that are slices of one tensor and overlap by more than half, whole tensors among them."""
+    by_source: dict[Value, list[tuple[Value, _Tap]]] = {}
+    for value in operands:
+        op = made.get(value)
+        if value.shape == sink.result.shape and (op is None or op.origin.ipu == sink.origin.ipu):
+            tap = _tap(value, made)
+            by_source.setdefault(tap[0], []).append((value, tap))
+    found: dict[Value, _Tap] = {}
+    for source, taps in by_source.items():
+        columns = list(zip(*(starts for _, (_, starts, _) in taps), strict=True))
+        near = all(
+            max(column) - min(column) <= n // 2 and min(column) >= -(n // 2) and max(column) + n <= size + n // 2
+            for column, n, size in zip(columns, sink.result.shape, source.shape, strict=True)
+        )
+        if near and len({starts for _, (_, starts, _) in taps}) > 1:
+            found.update(taps)
+    return found
+
+
+def _stencil(sink: Operation, operands: Sequence[Value], taps: Mapping[Value, _Tap], body) -> Operation:
+    """The map over the tensors themselves, those of ``taps`` at their shifted places."""
+    read = list(dict.fromkeys(taps[v][0] if v in taps else v for v in operands))
+    places = tuple((read.index(taps[v][0]), *taps[v][1:]) if v in taps else (read.index(v), (), 0.0) for v in operands)
+    attributes = {"taps": places, "shape": sink.result.shape, "body": body}
+    return replace(sink, name="stencil", operands=tuple(read), attributes=attributes)

@@ -17,6 +17,8 @@ vertex             fields
 ``OuterProduct``   field, out_chans, [groups=1, dtype=f16]
 ``ReducePartials`` outputs, depth, [dtype=f32 (of the partials), out=f16, interleaved=False]
 ``Elementwise``    n, ops (a name or a chain of names), [dtype=f16, operands, broadcast=none|scalar|outer|inner, rows=1]
+``Stencil``        rows, width, ops, loads, [unaligned=0, pointers=1, dtype=f32, vector=elements of a word]
+``Assemble``       rows, width, [pieces=3, dtype=f32]: rows put together of pieces
 ``Cast``           n, source, to
 ``Select``         n, [dtype=f16]
 ``Reduce``         outputs, depth, [op=add, dtype=f32, out=dtype, layout=auto|strided|continuous|scalar]
@@ -45,12 +47,12 @@ estimator, not that its cycles were measured; only ``Amp1x1`` and float add are 
 from __future__ import annotations
 
 from abele.errors import InvalidOption, suggest
-from abele.machine.cycles import convolution, elementwise, matrix, memory, nn, reduce, rng
+from abele.machine.cycles import convolution, elementwise, matrix, memory, nn, reduce, rng, stencil
 from abele.machine.cycles.elementwise import ELEMENTWISE_OPS
 from abele.machine.cycles.reduce import REDUCE_OPS
 from abele.machine.cycles.registry import ESTIMATES, Estimate, estimate
 
-FAMILIES = (matrix, convolution, elementwise, reduce, nn, memory, rng)
+FAMILIES = (matrix, convolution, elementwise, reduce, nn, memory, rng, stencil)
 """The modules whose estimates are registered."""
 
 

@@ -153,6 +153,13 @@ def loop_cycles(chip: Any, n: Count, op: str, dtype: str, broadcast: Broadcast =
     return (loop.cycles + _overhead(name, broadcast)) * ceil_div(n, elements)
 
 
+def operation_cycles(chip: Any, op: str, dtype: str, elements: int, broadcast: Broadcast = "none") -> int:
+    """Cycles of one operation on so many elements in registers, whatever loop is about them."""
+    _, loop = _loop(op, dtype, broadcast)
+    at_once = chip.vector_width(dtype) if loop.form == "vector" else loop.elements
+    return ceil_div(loop.cycles * elements, at_once)
+
+
 def _chain_cycles(chip: Any, n: Count, ops: Sequence[str], dtype: str, broadcast: Broadcast, operands: int) -> Count:
     """One worker's loop for several operations on values kept in registers.
 
@@ -163,8 +170,7 @@ def _chain_cycles(chip: Any, n: Count, ops: Sequence[str], dtype: str, broadcast
     body, overhead = max(0, operands - 2), 0
     for op in ops:
         name, loop = _loop(op, dtype, broadcast)
-        elements = vector if loop.form == "vector" else loop.elements
-        body += ceil_div(loop.cycles * vector, elements)
+        body += operation_cycles(chip, op, dtype, vector, broadcast)
         if loop.form != "unrolled":
             overhead = max(overhead, _overhead(name, broadcast))
     return (body + overhead) * ceil_div(n, vector)

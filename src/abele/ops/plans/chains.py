@@ -21,10 +21,19 @@ def chain_cycles(chip: Chip, n: np.ndarray, body: Sequence, operands: int) -> np
 
     One loop in the widest float type that the body uses; constants cost nothing, casts a move between registers.
     """
-    names = [fn for fn, *_ in body if fn != "constant"]
+    names = loop_operations(body)
+    return chip.estimate("Elementwise", n=n, ops=names or "copy", dtype=loop_dtype(body), operands=operands)
+
+
+def loop_operations(body: Sequence) -> tuple[str, ...]:
+    """Names of the operations of one turn of the loop."""
+    return tuple(fn for fn, *_ in body if fn != "constant")
+
+
+def loop_dtype(body: Sequence) -> str:
+    """The type of the loop's arithmetic: the widest float that the body uses, or what else it uses."""
     dtypes = [node[1] for node in body]
-    dtype = "f32" if "f32" in dtypes else "f16" if "f16" in dtypes else next((d for d in dtypes if d != "bool"), "bool")
-    return chip.estimate("Elementwise", n=n, ops=tuple(names) or "copy", dtype=dtype, operands=operands)
+    return "f32" if "f32" in dtypes else "f16" if "f16" in dtypes else next((d for d in dtypes if d != "bool"), "bool")
 
 
 def _map(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:

@@ -235,6 +235,28 @@ def widened(layout: Layout, shape: Sequence[int]) -> Layout | None:
     return Layout(layout.grid, tuple(shape), tuple(spans))
 
 
+def resized(layout: Layout, shape: Sequence[int], other: Sequence[int]) -> Layout | None:
+    """Blocks of a tensor of shape ``other`` on the tiles where this layout puts those of one of shape ``shape``.
+
+    Every dimension is cut into as many parts as before, at about the same places. ``None`` where the layout's view
+    hides the dimensions, or one is too short for its parts.
+    """
+    seen = view(layout, shape) if layout.is_partition else None
+    if seen is None or len(shape) != len(other):
+        return None
+    axes = list(layout.grid.axes)
+    for span, have, want in zip(seen.spans, shape, other, strict=True):
+        if span.axis is None:
+            continue
+        axis = axes[span.axis]
+        if (span.stride, span.offset, span.extent, span.divide) != (1, 0, 1, 1) or axis.size != have:
+            return None
+        if axis.parts > max(1, -(-want // axis.grain)):
+            return None
+        axes[span.axis] = Axis(axis.name, want, axis.parts, axis.grain)
+    return Layout(Grid(tuple(axes), layout.grid.tiles, layout.grid.first), tuple(other), seen.spans)
+
+
 def _regroup(grid: Grid, old: list[tuple[int, Span]], new: list[int]) -> list[Span] | None:
     """Spans of the dimensions ``new``, which hold the same elements as the dimensions ``old``."""
     if len(old) == len(new) == 1:

@@ -30,10 +30,12 @@ class PlanOptions:
             of ``availableMemoryProportion`` in graphcore/poplibs, poplin/ConvOptions.
         planner: ``best``, or ``poplibs``: only what the vendor's library and the frameworks on it did, one operation
             after another.
+        vectorised: the codelets of stencils work on whole words; else element by element, as plain C++ does.
     """
 
     memory_proportion: float = 0.6
     planner: str = "best"
+    vectorised: bool = True
 
     def __post_init__(self) -> None:
         if self.planner not in PLANNERS:
