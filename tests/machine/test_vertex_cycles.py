@@ -43,6 +43,8 @@ EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
     "Copy": ({"bytes": 100}, ("bytes",)),
     "Rearrange": ({"bytes": 100}, ("bytes",)),
     "Transpose": ({"rows": 10, "cols": 20}, ("rows", "cols")),
+    "Stencil": ({"rows": 20, "width": 64, "ops": ("add", "mul"), "loads": 3}, ("rows", "width")),
+    "Assemble": ({"rows": 20, "width": 64}, ("rows", "width")),
     "Fill": ({"n": 100}, ("n",)),
     "Random": ({"n": 100, "kind": "dropout"}, ("n",)),
     "SetSeed": ({}, ()),
@@ -80,6 +82,13 @@ def test_matrix_unit_rates_of_the_other_types(field: int, half_float: float, sin
         ("Gather", {"rows": 128, "row_elements": 64}, 16_224),
         ("DynamicSlice", {"n": 1024}, 907),
         ("SetSeed", {}, 176),
+        # 3 loads, one of them of two elements, 3 operations and 3 of the loop make 10 a turn; 2 rows of 8 turns
+        (
+            "Stencil",
+            {"rows": 12, "width": 16, "ops": ("add", "add", "mul"), "loads": 3, "unaligned": 1, "pointers": 2},
+            11 + 6 * (20 + 2 * (4 + 8 * 10)),
+        ),
+        ("Assemble", {"rows": 12, "width": 16}, 40 + 6 * 2 * (3 * 29 + 8)),
         ("Rearrange", {"bytes": 1000}, 1_027),
     ],
 )

@@ -142,6 +142,8 @@ _EXAMPLES: dict[str, Any] = {
     "rows": 16,
     "cols": 64,
     "row_elements": 64,
+    "width": 64,
+    "loads": 5,
     "k": 16,
     "stats": 16,
     "steps": 64,

@@ -118,10 +118,11 @@ def most_sent(home: Layout, read: Layout) -> int:
                 return sent
             inner *= size
             continue
-        start, stop = have.bounds(home.grid, parts, size)
-        first, last = (np.broadcast_to(at, start.shape) for at in want.bounds(home.grid, parts, size))
         if want.axis not in (None, have.axis):
             return sent
+        start, stop = have.bounds(home.grid, parts, size)
+        ends = (0, size) if want.axis is None else want.bounds(home.grid, parts, size)
+        first, last = (np.broadcast_to(at, start.shape) for at in ends)
         none = last <= first
         before = np.maximum.accumulate(np.where(none, 0, last))[:-1]
         behind = np.minimum.accumulate(np.where(none, size, first)[::-1])[::-1][1:]

@@ -66,6 +66,17 @@ class Fuse:
         users, made, outputs = graph.users(), graph.producers(), set(graph.outputs)
         sink_of: dict[Operation, Operation] = {}
         members: dict[Operation, list[Operation]] = {}
+
+        def tensors(cluster: list[Operation], shape: tuple[int, ...]) -> set[Value]:
+            """What the map would read in the end: neither constants nor what is made for it alone and joins it next."""
+            inside, found = set(cluster), set[Value]()
+            for value in _operands(cluster):
+                op = made.get(value)
+                alone = value not in outputs and value.shape == shape and inside.issuperset(users[value])
+                if op is None or not (op.name == "fill" or (has(op, "elementwise") and alone)):
+                    found.add(_tap(value, made)[0])
+            return found
+
         for op in reversed(graph.operations):
             if not has(op, "elementwise") or len(op.results) != 1 or not op.result.type.size:
                 continue
@@ -79,7 +90,7 @@ class Fuse:
                 and op.result.shape == sink.result.shape
                 and (op.origin.phase, op.origin.ipu) == (sink.origin.phase, sink.origin.ipu)
                 and len(members[sink]) < MOST_NODES
-                and len({_tap(v, made)[0] for v in _operands([op, *members[sink]])}) <= MOST_OPERANDS
+                and len(tensors([op, *members[sink]], sink.result.shape)) <= MOST_OPERANDS
             )
             home = sink if joins and sink is not None else op
             sink_of[op] = home

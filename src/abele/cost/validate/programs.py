@@ -10,7 +10,7 @@ from abele.compile.pipelines import CompileOptions
 from abele.cost.profile import Profile, cost
 from abele.cost.validate.cases import Case, numbers
 from abele.cost.validate.outcome import Context, NoRunner, Outcome, runner
-from abele.errors import InvalidOption, suggest
+from abele.errors import InvalidOption
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Port, Value
 from abele.ir.types import DType, TensorType
@@ -41,7 +41,7 @@ def run_gemm(case: Case, context: Context) -> Outcome:
     shapes = {"x": (*outer, k, n), "a": (*outer, m, k)}
     if m != k:
         shapes = {"y": (*outer, m, n)} | shapes
-    return _looped(case, context, shapes, dtype, turn, flops=2.0 * batch * m * k * n)
+    return looped(case, context, shapes, dtype, turn, flops=2.0 * batch * m * k * n)
 
 
 @runner("conv")
@@ -52,7 +52,7 @@ def run_conv(case: Case, context: Context) -> Outcome:
     keeps the size), ``groups=1``, ``batch=1``, ``iterations`` (turns that the published time spans),
     ``memory_proportion``.
     """
-    height, width = _sides(case, 2)
+    height, width = sides_of(case, 2)
     ins, outs, kernel = (int(case.option(n, d)) for n, d in (("in_chans", None), ("out_chans", None), ("kernel", 3)))
     stride, groups, batch = (int(case.option(n, 1)) for n in ("stride", "groups", "batch"))
     pad = int(case.option("padding", kernel // 2))
@@ -76,53 +76,7 @@ def run_conv(case: Case, context: Context) -> Outcome:
     flops = 2.0 * math.prod(made) * ins // groups * kernel * kernel
     dtype = DType(case.dtype)
     halo = batch * ins * width * (kernel // 2) * dtype.bytes
-    return _looped(case, context, shapes, dtype, turn, flops=flops, halo=halo)
-
-
-_STENCILS: Mapping[str, tuple[int, int, float]] = {
-    "5-point": (2, 1, 7.0),
-    "9-point": (2, -1, 17.0),
-    "7-point": (3, 1, 9.0),
-    "13-point": (3, 2, 15.0),
-}
-"""Dimensions, reach along each axis (−1: the full 3 × 3 square), and flops of one point."""
-
-
-@runner("stencil")
-def run_stencil(case: Case, context: Context) -> Outcome:
-    """A stencil in a loop: shifted slices of the grid with zeros around, weighted and summed, become the next grid.
-
-    ``model``: ``5-point``, ``9-point`` (plane), ``7-point``, ``13-point`` (space). Options: ``grid=AxB[xC]``,
-    ``channels=1``, ``iterations``, ``two_levels=1`` for the wave equation, which reads the grid before too.
-    """
-    if case.model not in _STENCILS:
-        raise InvalidOption(f"{case.id}: there is no stencil {case.model!r}", remedy=suggest(case.model, _STENCILS))
-    dimensions, reach, flops = _STENCILS[case.model]
-    sides = _sides(case, dimensions, "grid")
-    channels = int(case.option("channels", 1))
-    shape = (*sides, channels) if channels > 1 else sides
-    waves = bool(case.option("two_levels", 0))
-
-    def turn(b: Builder, state: Mapping[str, Value]) -> dict[str, Value]:
-        x = state["x"]
-        dtype = x.dtype
-        edge = abs(reach)
-        around = tuple(edge if d < dimensions else 0 for d in range(len(shape)))
-        padded = b.pad(x, low=around, high=around, value=0.0)
-        total = b.mul(x, b.constant(0.5, dtype))
-        for offset in _offsets(dimensions, reach):
-            start = tuple(edge + offset[d] if d < dimensions else 0 for d in range(len(shape)))
-            stop = tuple(a + size for a, size in zip(start, shape, strict=True))
-            part = b.slice(padded, starts=start, stops=stop, steps=(1,) * len(shape))
-            total = b.add(total, b.mul(part, b.constant(0.1, dtype)))
-        if not waves:
-            return {"x": total}
-        return {"x": b.sub(total, state["before"]), "before": x}
-
-    shapes = {"x": shape} | ({"before": shape} if waves else {})
-    points, dtype = float(math.prod(sides)), DType(case.dtype)
-    halo = math.prod(shape[1:]) * abs(reach) * dtype.bytes
-    return _looped(case, context, shapes, dtype, turn, flops=points * channels * flops, points=points, halo=halo)
+    return looped(case, context, shapes, dtype, turn, flops=flops, halo=halo)
 
 
 @runner("spmm")
@@ -140,44 +94,36 @@ def run_nothing(case: Case, context: Context) -> Outcome:
     raise NoRunner(case.option("reason", reasons[case.family]))
 
 
-def _offsets(dimensions: int, reach: int) -> list[tuple[int, ...]]:
-    if reach < 0:
-        return [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
-    return [
-        tuple(step if axis == d else 0 for d in range(dimensions))
-        for axis in range(dimensions)
-        for step in range(-reach, reach + 1)
-        if step
-    ]
-
-
-def _sides(case: Case, count: int, name: str = "image") -> tuple[int, ...]:
+def sides_of(case: Case, count: int, name: str = "image") -> tuple[int, ...]:
+    """The sides that an option such as ``image=224x224`` gives."""
     sides = numbers(str(case.option(name)).replace("x", "/"))
     if len(sides) != count:
         raise InvalidOption(f"{case.id}: {name} has {len(sides)} sides, not {count}")
     return sides
 
 
-def _looped(
+def looped(
     case: Case,
     context: Context,
     shapes: Mapping[str, tuple[int, ...]],
     dtype: DType,
     turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]],
     *,
+    steps: int = 1,
     flops: float = 0.0,
     points: float = 0.0,
     halo: int = 0,
+    plan: PlanOptions | None = None,
 ) -> Outcome:
-    """Charge one turn of a loop, times ``iterations``: the difference of two loops of different length.
+    """Charge one step of a loop, times ``iterations``: the difference of two loops of different length.
 
-    Several IPUs are taken as one chip of all their tiles. A turn then costs a sync over them instead of one on the
-    chip, and ``halo`` bytes over the links between neighbours, beside the schedule's own cycles.
+    A turn of the loop is so many ``steps``, each with so many ``flops`` and ``points``. Several IPUs are taken as one
+    chip of all their tiles. A step then costs a sync over them instead of one on the chip, and ``halo`` bytes over the
+    links between neighbours, beside the schedule's own cycles.
     """
     system, around, notes = _machine(case, halo)
-    options = CompileOptions(
-        system, partials="", plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
-    )
+    plan = plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
+    options = CompileOptions(system, partials="", plan=plan)
     profiles = []
     for count in (_FEW, _MANY):
         context.tell(case.id, f"compile a loop of {count}")
@@ -185,8 +131,8 @@ def _looped(
         profiles.append(cost(executable.schedule, system))
     few, many = profiles
     turns = int(case.option("iterations", 1))
-    turn_cycles = (many.cycles.total - few.cycles.total) / (_MANY - _FEW)
-    cycles = (turn_cycles + around) * turns
+    step_cycles = (many.cycles.total - few.cycles.total) / (_MANY - _FEW) / steps
+    cycles = (step_cycles + around) * turns
     seconds = system.chip.seconds(cycles)
     return Outcome(
         seconds,

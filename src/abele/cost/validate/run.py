@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from abele.compile.cache import Cache
-from abele.cost.validate import models, programs, vertices
+from abele.cost.validate import models, programs, stencils, vertices
 from abele.cost.validate.cases import Case
 from abele.cost.validate.outcome import RUNNERS, Context, NoRunner
 from abele.cost.validate.summary import Row
 from abele.errors import AbeleError
 
-RUNNER_MODULES = (vertices, programs, models)
+RUNNER_MODULES = (vertices, programs, stencils, models)
 """The modules whose runners are registered."""
 
 

@@ -25,7 +25,7 @@ def stencil(
     *,
     rows: Count,
     width: Count,
-    ops: Sequence[str],
+    ops: Sequence[str] | str,
     loads: int,
     unaligned: int = 0,
     pointers: int = 1,
@@ -46,7 +46,7 @@ def stencil(
     """
     made = vector or chip.vector_width(dtype)
     turn = loads + unaligned * (made - 1) + LOOP_INSTRUCTIONS
-    turn += sum(operation_cycles(chip, op, dtype, made) for op in ops)
+    turn += sum(operation_cycles(chip, op, dtype, made) for op in ([ops] if isinstance(ops, str) else ops))
     whole = ceil_div(rows, chip.workers) * (2 * pointers + turn * ceil_div(width, made))
     cut = rows * (2 * pointers + turn * ceil_div(ceil_div(width, chip.workers), made))
     return chip.workers * (20 + choose(rows >= chip.workers, whole, cut)) + 11

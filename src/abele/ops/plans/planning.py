@@ -31,11 +31,13 @@ class PlanOptions:
         planner: ``best``, or ``poplibs``: only what the vendor's library and the frameworks on it did, one operation
             after another.
         vectorised: the codelets of stencils work on whole words; else element by element, as plain C++ does.
+        contiguous: they take the neighbourhood of all that they compute as one region of memory; else row by row.
     """
 
     memory_proportion: float = 0.6
     planner: str = "best"
     vectorised: bool = True
+    contiguous: bool = False
 
     def __post_init__(self) -> None:
         if self.planner not in PLANNERS:

@@ -19,7 +19,7 @@ from abele.ops.elementwise.expression import body_of, evaluate_body
 from abele.ops.plans.chains import loop_dtype, loop_operations
 from abele.ops.plans.layouts import align, even, grain_of, own, read_like, resized
 from abele.ops.plans.partials import set_cycles
-from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.planning import PlanOptions, Question, plan_for, read
 from abele.ops.plans.search import Dimension, Parts, search
 from abele.ops.plans.vertices import like, region_shape
 from abele.ops.rules import Attributes
@@ -78,8 +78,11 @@ def _loop_of(taps: Sequence[Tap], shape: Sequence[int], vector: int) -> _Loop:
     )
 
 
-def _cycles(chip: Chip, loop: _Loop, lengths: Sequence[Any], cut: Any, body: Any, dtype: str, vector: int) -> Any:
-    """Tile cycles of blocks of these lengths; where rows are ``cut`` they are first put together with their ends."""
+def _cycles(chip: Chip, loop: _Loop, lengths: Sequence[Any], pieces: Any, body: Any, dtype: str, vector: int) -> Any:
+    """Tile cycles of blocks of these lengths.
+
+    The rows of a window are put together of so many ``pieces``, none where they lie as they are read.
+    """
     rows, width = math.prod(lengths[: loop.inner]), math.prod(lengths[loop.inner :])
     ones = np.ones_like(width)
     cycles = chip.estimate(
@@ -94,11 +97,28 @@ def _cycles(chip: Chip, loop: _Loop, lengths: Sequence[Any], cut: Any, body: Any
         vector=vector,
     )
     for operand in loop.low:
-        if loop.reach(operand)[loop.inner]:
-            window = loop.window(operand, lengths)
-            rows, width = math.prod(window[: loop.inner]), math.prod(window[loop.inner :])
-            cycles = cycles + np.where(cut, chip.estimate("Assemble", rows=ones * rows, width=width, dtype=dtype), 0)
+        if any(loop.reach(operand)):
+            rows, width = _windows_of_workers(chip, loop, operand, lengths)
+            made = chip.estimate("Assemble", rows=ones * rows, width=width, pieces=np.maximum(pieces, 1), dtype=dtype)
+            cycles = cycles + np.where(pieces, made, 0)
     return cycles
+
+
+def _windows_of_workers(chip: Chip, loop: _Loop, operand: int, lengths: Sequence[Any]) -> tuple[Any, Any]:
+    """Rows on a tile, and their width, when each worker has a window of its own about its share of a block.
+
+    The workers share the longest dimension of rows, or the rows themselves where these are few.
+    """
+    reach, inner, workers = loop.reach(operand), loop.inner, chip.workers
+    window = loop.window(operand, lengths)
+    width = math.prod(window[inner:])
+    if not inner:
+        return workers, math.prod(lengths[1:]) * (-(-lengths[0] // workers) + reach[0])
+    lead = np.stack(np.broadcast_arrays(*lengths[:inner]))
+    longest = lead == lead.max(axis=0)
+    longest &= np.cumsum(longest, axis=0) == 1
+    shares = np.where(longest, -(-lead // workers), lead) + np.array(reach[:inner]).reshape(-1, *(1,) * (lead.ndim - 1))
+    return workers * np.prod(shares, axis=0), width
 
 
 @plan_for("stencil")
@@ -124,7 +144,8 @@ def plan_stencil(question: Question) -> Plan:
             window = math.prod(np.minimum(n, operands[i].shape[d]) for d, n in enumerate(loop.window(i, lengths)))
             halo = halo + np.maximum(window - block, 0) * operands[i].dtype.bytes
             held = held + window * operands[i].dtype.bytes
-        cycles = _cycles(chip, loop, lengths, counts[loop.inner] > 1, body, dtype, vector)
+        pieces = _pieces(counts[loop.inner] > 1, question.options)
+        cycles = _cycles(chip, loop, lengths, pieces, body, dtype, vector)
         allowed = question.options.memory_proportion * chip.tile_memory
         return cycles + exchange_cycles(chip, halo) + set_cycles(chip), held / allowed
 
@@ -158,10 +179,15 @@ def plan_stencil(question: Question) -> Plan:
         "shape": result.shape,
         "axes": tuple(-1 if span.axis is None else span.axis for span in layout.spans),
         "vector": vector,
-        "cut": _parts(layout, loop.inner) > 1,
+        "pieces": int(_pieces(_parts(layout, loop.inner) > 1, question.options)),
     }
     done = ComputeSet("Stencil", layout.grid, tuple(reads), (Access("out0", layout),), given)
     return Plan((done,), (), (layout,))
+
+
+def _pieces(cut: Any, options: PlanOptions) -> Any:
+    """Pieces that the rows of a window are put together of: the own and the neighbours' where rows are cut."""
+    return np.where(cut, 3, 1 if options.contiguous else 0)
 
 
 def _parts(layout: Layout, dimension: int) -> int:
@@ -171,12 +197,11 @@ def _parts(layout: Layout, dimension: int) -> int:
 
 def _windows(layout: Layout, shape: Sequence[int], low: Sequence[int], high: Sequence[int]) -> Layout:
     """How an operand is read from ``low`` to ``high`` about the blocks of ``layout``."""
-    spans = []
-    for span, a, b, have, want in zip(layout.spans, low, high, shape, layout.shape, strict=True):
-        still = a == b == 0 and have == want
-        whole = span.axis is None or (layout.grid.axes[span.axis].parts == 1 and not still)
-        spans.append(Span() if whole else Span(span.axis, 1, a, b - a + 1))
-    return Layout(layout.grid, tuple(shape), tuple(spans))
+    spans = tuple(
+        span if span.axis is None else Span(span.axis, 1, a, b - a + 1)
+        for span, a, b in zip(layout.spans, low, high, strict=True)
+    )
+    return Layout(layout.grid, tuple(shape), spans)
 
 
 # The vertex
@@ -208,7 +233,7 @@ def _vertex_cycles(chip: Chip, work: Work) -> np.ndarray:
     a: Any = work.attributes
     body, vector = body_of(a), int(a["vector"])
     loop = _loop_of(taps_of(a), a["shape"], vector)
-    return _cycles(chip, loop, _lengths(work), bool(a["cut"]), body, loop_dtype(body), vector)
+    return _cycles(chip, loop, _lengths(work), int(a["pieces"]), body, loop_dtype(body), vector)
 
 
 def _scratch(work: Work) -> np.ndarray:
@@ -217,7 +242,7 @@ def _scratch(work: Work) -> np.ndarray:
     loop = _loop_of(taps_of(a), a["shape"], int(a["vector"]))
     total = np.zeros_like(work.writes[0])
     for operand in loop.low:
-        if a["cut"] and loop.reach(operand)[loop.inner]:
+        if a["pieces"] and any(loop.reach(operand)):
             total = total + work.reads[operand] * work.read_types[operand].dtype.bytes
     return total
 
