@@ -47,7 +47,7 @@ class Fuse:
         for sink, members in clusters.items():
             body, operands = _body(sink, members, fills)
             root = self.root(sink, operands, made, users, kept_out) if self.epilogues else None
-            taps = _neighbours(sink, operands, made) if root is None else {}
+            taps = _neighbours(sink, operands, made) if self.chains and root is None else {}
             if root is None and not taps and len(members) == 1 and len(body) == 1:
                 continue
             absorbed.update(m for m in members if m is not sink)

@@ -163,7 +163,7 @@ def run_stencil(case: Case, context: Context) -> Outcome:
         halo=math.prod(shape[1:]) * program.reach * dtype.bytes,
         plan=PlanOptions(
             float(case.option("memory_proportion", 0.6)),
-            "poplibs",
+            "best",  # the programs bring codelets that do all in one loop, which the compiler makes by fusion
             vectorised=codelet == "vector",
             contiguous=bool(case.option("contiguous", 0)),
         ),
