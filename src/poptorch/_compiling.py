@@ -11,6 +11,7 @@ from typing import Any
 
 from abele.compile import session
 from abele.compile.cache import Cache
+from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
@@ -39,6 +40,8 @@ def compile_options(
     """
     shares = options.available_memory_proportion.values()
     asked = session.current().plan
+    place = options.TensorLocations.location_optimizer
+    sharded = replicas > 1 and place.get("useReplicatedTensorSharding", 0)
     return CompileOptions(
         session.current().system,
         replicas=replicas,
@@ -48,7 +51,8 @@ def compile_options(
         loss_scaling=plan.loss_scaling if plan else "",
         mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
         accumulator=plan.accumulator if plan else "",
-        offload=training and options.TensorLocations.location_optimizer.get("onChip") == 0,
+        offload=training and place.get("onChip") == 0,
+        shard=place.get("minElementsForReplicatedTensorSharding", USUAL) if training and sharded else 0,
         recompute=options._own.get("recompute")
         or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.

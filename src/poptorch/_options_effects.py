@@ -76,9 +76,9 @@ def note_no_effect(group: str, name: str, value: Any, default: Any) -> None:
 
 
 def note_optimizer_location(settings: Mapping[str, int]) -> None:
-    """Say once which settings of the optimizer's location have no effect: all but on chip or not."""
+    """Say once which settings of the optimizer's location have no effect: those but for on chip and sharded or not."""
     for name in settings:
-        if name != "onChip":
+        if name not in ("onChip", "useReplicatedTensorSharding", "minElementsForReplicatedTensorSharding"):
             note(f"The option TensorLocation.location_optimizer[{name}]", _TIMING)
 
 

@@ -317,7 +317,9 @@ class _TensorLocationOptions(OptionsDict):
         return self._locate("weight", location)
 
     def setOptimizerLocation(self, location: TensorLocationSettings) -> _TensorLocationOptions:
-        """Where optimizer state is kept: ``useOnChipStorage(False)`` moves it to streaming memory."""
+        """Where optimizer state is kept: ``useOnChipStorage(False)`` moves it to streaming memory, and
+        ``useReplicatedTensorSharding()`` keeps a part of it on each replica, for weights of at least
+        ``minElementsForReplicatedTensorSharding`` elements (8192)."""
         self._locate("optimizer", location)
         note_optimizer_location(location.toDict())
         return self

@@ -11,6 +11,7 @@ import torch
 from . import _optimizer_spec, optim
 from ._logging import logger
 from ._program import Program
+from ._whole_states import WholeStates
 from .optim._spec import AttributeTracker, OptimizerSpec, log_spec
 from .optim._spec import read as read_optimizer
 
@@ -102,8 +103,8 @@ class Trainer:
             return
         if self.ahead or not optimizer.has_state():
             logger.debug("Writing optimiser state tensors from IPU to host.")
-            engine = program.engine
-            optimizer.merge_state(_optimizer_spec.state_dict(program.plan, engine.read, engine.states))
+            states = WholeStates(program.engine)
+            optimizer.merge_state(_optimizer_spec.state_dict(program.plan, states.read, states.types))
             self.ahead = False
         else:
             logger.debug("Using cached optimiser state dict")
@@ -111,5 +112,5 @@ class Trainer:
     def _load(self, program: Program, state: dict[str, Any]) -> None:
         if program.plan is not None:
             logger.debug("Writing optimiser state tensors from host to IPU memory")
-            engine = program.engine
-            _optimizer_spec.load_state_dict(program.plan, state, engine.read, engine.write, engine.states)
+            states = WholeStates(program.engine)
+            _optimizer_spec.load_state_dict(program.plan, state, states.read, states.write, states.types)

@@ -18,10 +18,13 @@ from .nets import layered, parameters, random_inputs
 ADAM = (("beta1", 0.9), ("beta2", 0.99), ("eps", 1e-6), ("weight_decay", 0.0))
 
 
-def train(steps=3, **changes):
+LAMB = (*ADAM[:3], ("weight_decay", 0.1), ("max_weight_norm", 1.0))
+
+
+def train(steps=3, kind="adam", clip=0.0, **changes):
     """Losses and weights after some steps, and the profile."""
     graph = layered(2, width=32, batch=4)
-    spec = Optimiser("adam", (parameters(graph),), (ADAM,))
+    spec = Optimiser(kind, (parameters(graph),), (LAMB if kind == "lamb" else ADAM,), max_grad_norm=clip)
     options = CompileOptions(find_system("m2000"), optimiser=spec, accumulation=4, **changes)
     executable = compile_graph(graph, options)
     engine = Engine(executable.schedule, threads=1)
@@ -60,6 +63,48 @@ def test_options_keep_the_numbers(changes):
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
     for name, value in weights.items():
         np.testing.assert_allclose(other_weights[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adam", "lamb"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shard": 1},
+        {"shard": 1000, "offload": True, "clip": 0.01},
+        {"shard": 1, "stages": 2, "split": True, "replicas": 2},
+        {"shard": 30, "replicas": 3, "clip": 0.01},
+    ],
+    ids=str,
+)
+def test_sharding_keeps_the_numbers(kind, changes):
+    """Three replicas do not divide the 1024 elements of a weight: the last part is filled up."""
+    changes = {"replicas": 4, **changes}
+    losses, weights, _ = train(kind=kind, **{k: v for k, v in changes.items() if k not in ("shard", "offload")})
+    other_losses, other_weights, _ = train(kind=kind, **changes)
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
+    for name, value in weights.items():
+        np.testing.assert_allclose(other_weights[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_sharded_state_takes_a_part_of_the_tiles_and_of_the_streaming_memory():
+    kept = [train(1, replicas=4, shard=shard)[2].memory.always["state"].sum() for shard in (0, 1)]
+    weights = 4 * 2 * (32 * 32 + 32)
+    assert kept[0] - kept[1] == pytest.approx(2 * weights * 3 / 4, rel=0.01)
+    streamed = [
+        sum(s.cycles.host for s in train(1, replicas=4, offload=True, shard=shard)[2].steps if "remote" in s.name)
+        for shard in (0, 1)
+    ]
+    assert streamed[1] == pytest.approx(streamed[0] / 4, rel=0.01)
+
+
+def test_sharding_exchanges_parts_in_place_of_wholes():
+    """A reduce-scatter and an all-gather move what the all-reduce did; equal ones in a row are done as one."""
+    profile = train(1, replicas=4, shard=1)[2]
+    names = [s.name for s in profile.steps]
+    assert "all_reduce" not in names
+    assert names.count("reduce_scatter") == names.count("all_gather") == names.count("replica_shard") == 4
+    whole = train(1, replicas=4)[2]
+    assert profile.cycles.links == pytest.approx(whole.cycles.links, rel=0.05)
 
 
 def test_offloaded_state_leaves_the_tiles_and_costs_time():

@@ -386,3 +386,41 @@ def test_random_numbers_follow_the_seed():
     (other, _), _ = masks(2)
     assert torch.equal(first, again) and not torch.equal(first, second) and not torch.equal(first, other)
     assert state == same and 400 < int((first == 0).sum()) < 600
+
+
+@pytest.mark.parametrize("off_chip", [False, True])
+def test_sharded_optimizer_state_is_whole_to_the_user(off_chip):
+    """With replicated tensor sharding the numbers stay, and the state is saved and loaded as that of the weights."""
+
+    def trained(least=None, state=None):
+        torch.manual_seed(0)
+        model = Regression()
+        wished = options(replicas=2)
+        if least is not None:
+            place = poptorch.TensorLocationSettings().useReplicatedTensorSharding(True).useOnChipStorage(not off_chip)
+            wished.TensorLocations.setOptimizerLocation(place.minElementsForReplicatedTensorSharding(least))
+        optimizer = poptorch.optim.LAMB(model.parameters(), lr=0.1, weight_decay=0.1)
+        if state is not None:
+            optimizer.load_state_dict(state)
+        with opened(Session(find_system("bow-2000"))) as session:
+            training = poptorch.trainingModel(model, wished, optimizer)
+            x, target = torch.randn(8, 3), torch.randn(8, 2)
+            for _ in range(3):
+                training(x, target)
+            saved = optimizer.state_dict()
+            (program,) = session.programs
+        parts = program.executable.schedule.main.parameters
+        kept = {program.executable.schedule.tensors[name].type.shape for name in parts}
+        return saved, {n: v.clone() for n, v in model.state_dict().items()}, kept
+
+    saved, weights, kept = trained()
+    sharded, same, parts = trained(least=4)  # the bias has 2 elements: it stays whole
+    assert (3,) in parts and (3,) not in kept
+    for name, value in weights.items():
+        torch.testing.assert_close(same[name], value)
+    for name, value in saved["ipu_state"].items():
+        torch.testing.assert_close(sharded["ipu_state"][name], value)
+    _, further, _ = trained(state=saved)
+    _, the_same, _ = trained(least=4, state=sharded)
+    for name, value in further.items():
+        torch.testing.assert_close(the_same[name], value)

@@ -251,7 +251,7 @@ def _processes_by_environment(monkeypatch):
 
 
 def _other_location():
-    return poptorch.TensorLocationSettings().useReplicatedTensorSharding(True)
+    return poptorch.TensorLocationSettings().useIOTilesToLoad(True)
 
 
 def _off_chip():
@@ -360,9 +360,7 @@ BELOW = {
 PARTLY = {
     "other convolution options": notes(lambda o: o._Popart.set("convolutionOptions", {"a": "b"}), "[a]"),
     "rounding below": notes(lambda o: o._Popart.set("enableStochasticRounding", True), "enableStochasticRounding"),
-    "optimizer sharding": notes(
-        lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useReplicatedTensorSharding"
-    ),
+    "optimizer tiles": notes(lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useIOTilesToLoad"),
     "anchor mode": notes(lambda o: o.anchorTensor("a", "b", OutputMode.All), "output mode of anchorTensor"),
 }
 

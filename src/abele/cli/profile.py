@@ -56,6 +56,13 @@ def profile(
         None, help="A file of settings, as `abele tune` writes it; what the command line gives has the last word."
     ),
     planner: str = Planner,
+    shard: int = typer.Option(
+        0,
+        min=0,
+        metavar="ELEMENTS",
+        help="Spread the optimizer's state over the replicas, for weights of at least so many elements (8192 is usual; "
+        "0: for none).",
+    ),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -75,6 +82,7 @@ def profile(
         "recompute": recompute,
         "offload": offload,
         "planner": planner,
+        "shard": shard,
         "small": small,
         "partials": partials,
         "memory_proportion": memory_proportion,
@@ -157,7 +165,7 @@ class _Asked:
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
         names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload", "planner")
-        names += ("partials", "memory_proportion")
+        names += ("partials", "memory_proportion", "shard")
         self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 

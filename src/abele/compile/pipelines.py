@@ -20,6 +20,7 @@ from abele.compile.passes.partials import Partials
 from abele.compile.passes.recompute import HOW, Recompute
 from abele.compile.passes.replicate import Replicate
 from abele.compile.passes.seed import AdvanceSeed
+from abele.compile.passes.sharding import Sharding
 from abele.compile.passes.split import Split
 from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
@@ -45,6 +46,7 @@ class CompileOptions:
         mean: gradients are averaged over micro-batches and replicas (else summed).
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
         offload: keep the optimiser's tensors in streaming memory.
+        shard: spread the optimiser's tensors over the replicas, for weights of at least so many elements; 0: for none.
         recompute: how much of the forward is computed again in the backward phase, see ``passes.recompute.HOW``.
         partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
@@ -67,6 +69,7 @@ class CompileOptions:
     fuse: bool = True
     plan: PlanOptions = field(default_factory=PlanOptions)
     pipeline: str = "grouped"
+    shard: int = 0
 
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
@@ -76,6 +79,8 @@ class CompileOptions:
         for name in ("replicas", "accumulation", "stages"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
+        if self.shard < 0:
+            raise InvalidOption(f"shard is {self.shard}", remedy="It is a number of elements; 0 shards nothing.")
 
     def describe(self) -> str:
         """Everything that decides what is compiled, as text: part of the key of an executable."""
@@ -115,6 +120,7 @@ def passes_for(options: CompileOptions) -> list[Pass]:
 
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
     parameters = tuple(name for group in optimiser.groups for name in group)
+    sharding = Sharding(options.replicas, options.shard)
     return [
         Autodiff(
             parameters,
@@ -132,6 +138,6 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
             options.stages,
             options.pipeline,
         ),
-        Replicate(options.replicas, options.mean),
-        Update(optimiser, options.offload),
+        Replicate(options.replicas, options.mean, sharding),
+        Update(optimiser, options.offload, sharding),
     ]

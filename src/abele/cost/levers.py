@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from abele.compile.executable import compile_graph
+from abele.compile.passes.sharding import USUAL
 from abele.compile.pipelines import CompileOptions
 from abele.cost.profile import Profile, cost
 from abele.errors import AbeleError
@@ -85,6 +86,8 @@ def _changes(options: CompileOptions, placed: bool) -> Iterator[tuple[str, dict[
             yield "optimiser state in streaming memory", offload
         if not whole and not options.offload:
             yield "both of them", recompute | offload
+        if options.replicas > 1 and not options.shard:
+            yield "optimiser state sharded over the replicas", {"shard": USUAL}
     stages = options.stages * 2
     while not placed and stages * options.replicas <= options.system.ipus and stages <= 8 * options.stages:
         yield f"{stages} pipeline stages", {"stages": stages, "accumulate": max(options.accumulation, 2 * stages)}

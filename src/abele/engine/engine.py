@@ -143,8 +143,11 @@ class Engine:
         """The states that are made when weights are loaded."""
         return {} if self._loader is None else self._loader.outputs
 
-    def write(self, name: str, array: np.ndarray) -> None:
-        """Set a state or hyper value in all replicas; the first word of ``seed`` is xor'ed with the replica number."""
+    def write(self, name: str, array: np.ndarray, replica: int | None = None) -> None:
+        """Set a state or hyper value in all replicas, or in one; the first word of ``seed`` is xor'ed with its number.
+
+        States that weights are made of when they are loaded are those of all replicas.
+        """
         if name in self._made:
             raise InvalidOperand(f"The state {name!r} is made from others when weights are loaded; write those")
         if self._loader is not None and name in self._loader.states:
@@ -152,16 +155,16 @@ class Engine:
             self._to_load = True
             if name not in self._program.states:
                 return
-        self._write(name, array)
+        self._write(name, array, replica)
 
-    def _write(self, name: str, array: np.ndarray) -> None:
+    def _write(self, name: str, array: np.ndarray, replica: int | None = None) -> None:
         view = self._state(name)
         value = to_host(array, view.type, name)
-        for replica in range(self.replicas):
-            target = self._array(replica, view)
+        for each in range(self.replicas) if replica is None else (replica,):
+            target = self._array(each, view)
             target[...] = value
             if name == SEED and view.type == TensorType((2,), DType.U32):
-                target[0] ^= np.uint32(replica)
+                target[0] ^= np.uint32(each)
         self._stale |= {i for i, (buffers, _) in enumerate(self._prepares) if view.buffer in buffers}
 
     def read(self, name: str, replica: int = 0) -> np.ndarray:

@@ -1,24 +1,27 @@
-"""Replication: gradients are reduced over the replicas before they are used."""
+"""Replication: gradients are reduced over the replicas before they are used, or each replica gets its part of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from abele.compile.passes.sharding import Sharding
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph
 
 
 @dataclass(frozen=True)
 class Replicate:
-    """Insert an all-reduce on every gradient output.
+    """Insert an all-reduce on every gradient output, or a reduce-scatter where the state of its weight is sharded.
 
     Attributes:
         replicas: with 1 the graph is left as it is.
         mean: take the mean over the replicas rather than the sum.
+        sharding: the weights of which each replica updates a part.
     """
 
     replicas: int
     mean: bool = True
+    sharding: Sharding = field(default_factory=Sharding)
     name: str = "replicate"
 
     def run(self, graph: Graph) -> Graph:
@@ -27,13 +30,16 @@ class Replicate:
         builder = Builder(graph.name, graph.functions)
         builder.inputs, builder.input_ports = list(graph.inputs), list(graph.input_ports)
         builder.operations = list(graph.operations)
-        made = graph.producers()
-        outputs = []
-        for value, port in zip(graph.outputs, graph.output_ports, strict=True):
-            current = value
-            if port.kind == "gradient":
-                origin = replace(made[value].origin if value in made else builder.origin, phase="update")
-                with builder.at(origin):
-                    current = builder.all_reduce(value, reduction="mean" if self.mean else "sum")
-            outputs.append(current)
+        made, reduction = graph.producers(), "mean" if self.mean else "sum"
+        outputs = list(graph.outputs)
+        gradients = [i for i, port in enumerate(graph.output_ports) if port.kind == "gradient"]
+        # Equal collectives stand in a row: they are done as one, over all IPUs at once.
+        for i in sorted(gradients, key=lambda i: self.sharding.takes(outputs[i].type)):
+            value = outputs[i]
+            origin = replace(made[value].origin if value in made else builder.origin, phase="update")
+            with builder.at(origin):
+                if self.sharding.takes(value.type):
+                    outputs[i] = builder.reduce_scatter(value, reduction=reduction, **self.sharding.groups())
+                else:
+                    outputs[i] = builder.all_reduce(value, reduction=reduction)
         return builder.finish(outputs, graph.output_ports)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from abele.compile.passes.sharding import Sharding
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Origin, Port, Value
@@ -63,10 +64,12 @@ class Update:
     Attributes:
         optimiser: which one.
         offload: keep the optimiser's tensors in streaming memory; they come to the tiles for their weight's update.
+        sharding: the weights of which each replica updates a part, and of whose state it keeps that part alone.
     """
 
     optimiser: Optimiser
     offload: bool = False
+    sharding: Sharding = field(default_factory=Sharding)
     name: str = "update"
 
     def run(self, graph: Graph) -> Graph:
@@ -84,6 +87,7 @@ class Update:
             for v, p in zip(graph.outputs, graph.output_ports, strict=True)
             if p.kind != "gradient" and not (p.kind == "state" and p.name in updated)
         ]
+        parts: list[_Part] = []
         with builder.at(replace(builder.origin, phase="update")):
             gradients = self.scaled(builder, graph, gradients)
             step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
@@ -92,23 +96,34 @@ class Update:
                 for name in names:
                     if name not in gradients:
                         continue
-                    with builder.at(replace(homes.get(states[name], Origin()), phase="update", file="", line=0)):
+                    origin = replace(homes.get(states[name], Origin()), phase="update", file="", line=0)
+                    with builder.at(origin):
                         weight = written.get(name, states[name])
-                        self.weight(builder, name, weight, gradients[name], step, numbers, outputs)
+                        if self.sharding.takes(weight.type):
+                            parts.append(_Part(name, weight, origin, numbers))
+                            self.part(builder, parts[-1], gradients[name], step, outputs)
+                        else:
+                            self.weight(builder, name, weight, gradients[name], step, numbers, outputs)
+            self.gathered(builder, parts, outputs)
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
 
     def scaled(self, b: Builder, graph: Graph, gradients: Mapping[str, Value]) -> dict[str, Value]:
-        """Gradients with the loss scaling undone and their joint norm clipped."""
+        """Gradients, or parts of them, with the loss scaling undone and their joint norm clipped."""
         spec, done = self.optimiser, dict(gradients)
+        weights = graph.inputs_of("state")
         factor = None
         if spec.loss_scaling:
             factor = b.reciprocal(graph.inputs_of("hyper")[spec.loss_scaling])
         if spec.max_grad_norm > 0 and done:
-            wide = [b.cast_to(g, DType.F32) for g in done.values()]
-            squares = [b.reduce_sum(b.mul(g, g), axes=tuple(range(len(g.shape)))) for g in wide]
-            total = squares[0]
-            for square in squares[1:]:
-                total = b.add(total, square)
+            sums: dict[bool, Value] = {}
+            for name, gradient in done.items():
+                wide = b.cast_to(gradient, DType.F32)
+                square = b.reduce_sum(b.mul(wide, wide), axes=tuple(range(len(wide.shape))))
+                sharded = self.sharding.takes(weights[name].type)
+                sums[sharded] = b.add(sums[sharded], square) if sharded in sums else square
+            if True in sums:  # each replica has the squares of its own parts
+                sums[True] = b.all_reduce(sums[True], **self.sharding.groups())
+            total = b.add(*sums.values()) if len(sums) > 1 else next(iter(sums.values()))
             norm = b.sqrt(total)
             norm = norm if factor is None else b.mul(norm, factor)
             limit = b.constant(spec.max_grad_norm, DType.F32)
@@ -145,18 +160,84 @@ class Update:
         outputs: list[tuple[Value, Port]],
     ) -> None:
         """Emit the update of one weight."""
+        operands = [*([step] if step is not None else []), *numbers]
+        after = self.stepped(b, name, weight, gradient, operands, outputs)
+        outputs.append((after, Port("state", name)))
+
+    def stepped(
+        self,
+        b: Builder,
+        name: str,
+        weight: Value,
+        gradient: Value,
+        numbers: Sequence[Value],
+        outputs: list[tuple[Value, Port]],
+        operation: str = "",
+    ) -> Value:
+        """Emit the optimiser's operation on a weight, or a part of one; its state goes to the outputs.
+
+        Returns what the operation makes first: the next weight, or a direction.
+        """
         spec = self.optimiser
         kept = STATES[spec.kind]
         type_ = weight.type.with_dtype(DType(spec.state_dtype))
         before = [b.input(type_, "state", f"optimiser.{k}.{name}") for k in kept]
         if self.offload:
             before = [b.remote_load(v) for v in before]
-        operands = [weight, gradient, *before, *([step] if step is not None else []), *numbers]
-        after = b.emit(spec.kind, operands, dict(spec.attributes))
-        outputs.append((after[0], Port("state", name)))
-        if self.offload:
-            after = (after[0], *(b.remote_store(v) for v in after[1:]))
-        outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, after[1:], strict=True)]
+        operands = [weight, gradient, *before, *numbers]
+        after = b.emit(operation or spec.kind, operands, dict(spec.attributes))
+        nexts = [b.remote_store(v) for v in after[1:]] if self.offload else after[1:]
+        outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, nexts, strict=True)]
+        return after[0]
+
+    def part(
+        self, b: Builder, part: _Part, gradient: Value, step: Value | None, outputs: list[tuple[Value, Port]]
+    ) -> None:
+        """Emit the update of one replica's part of a weight; of LAMB, which needs norms of the whole, its direction."""
+        part.before = b.replica_shard(part.weight, **self.sharding.groups())
+        numbers = [*([step] if step is not None else []), *part.numbers]
+        if self.optimiser.kind == "lamb":
+            rate, *rest, _ = part.numbers
+            part.rate = rate
+            direction = self.stepped(b, part.name, part.before, gradient, [*numbers[:1], *rest], outputs, "lamb_step")
+            part.after = direction
+        else:
+            part.after = self.stepped(b, part.name, part.before, gradient, numbers, outputs)
+
+    def gathered(self, b: Builder, parts: Sequence[_Part], outputs: list[tuple[Value, Port]]) -> None:
+        """Gather the weights from their parts, all in a row: what stands together is exchanged together."""
+        groups = self.sharding.groups()
+        if self.optimiser.kind == "lamb":
+            squares: list[list[Value]] = []
+            for part in parts:
+                with b.at(part.origin):
+                    wide = [b.cast_to(v, DType.F32) for v in (part.before, part.after)]
+                    squares.append([b.reduce_sum(b.mul(v, v), axes=(0,)) for v in wide])
+            for part, own in zip(parts, squares, strict=True):
+                with b.at(part.origin):
+                    part.squares = [b.all_reduce(square, **groups) for square in own]
+            for part in parts:
+                with b.at(part.origin):
+                    most = part.numbers[-1]
+                    part.after = b.emit("lamb_apply", [part.before, part.after, *part.squares, part.rate, most])[0]
+        for part in parts:
+            with b.at(part.origin):
+                whole = b.all_gather(part.after, part.weight, shape=part.weight.shape, **groups)
+            outputs.append((whole, Port("state", part.name)))
+
+
+@dataclass
+class _Part:
+    """A weight of which each replica updates a part: the part before and after, and what LAMB needs in between."""
+
+    name: str
+    weight: Value
+    origin: Origin
+    numbers: list[Value]
+    before: Value = field(init=False)
+    after: Value = field(init=False)
+    rate: Value = field(init=False)
+    squares: list[Value] = field(default_factory=list)
 
 
 def _places(graph: Graph) -> dict[Value, Origin]:

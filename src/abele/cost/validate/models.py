@@ -62,6 +62,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         stages,
         optimiser=optimiser,
         offload=bool(case.option("offload", 0)),
+        shard=int(case.option("shard", 0)),
         recompute=case.recompute,
         partials=case.partials,
         plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs"),

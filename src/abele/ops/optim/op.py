@@ -27,13 +27,14 @@ from abele.ir import (
     register,
 )
 from abele.ir.operation import Attributes
-from abele.ops.rules import to_float
+from abele.ops.rules import need_operands, to_float
 
 STATE = {
     "sgd": ("velocity",),
     "adam": ("m", "v"),
     "rmsprop": ("square_average", "momentum_buffer", "grad_average"),
     "lamb": ("m", "v"),
+    "lamb_step": ("m", "v"),
 }
 """State of each optimiser: its operands after ``param`` and ``grad``, and its results after ``param``."""
 
@@ -42,6 +43,7 @@ HYPER = {
     "adam": ("step", "lr", "beta1", "beta2", "eps", "weight_decay"),
     "rmsprop": ("lr", "alpha", "eps", "momentum", "weight_decay"),
     "lamb": ("step", "lr", "beta1", "beta2", "eps", "weight_decay", "max_weight_norm"),
+    "lamb_step": ("step", "beta1", "beta2", "eps", "weight_decay"),
 }
 """Scalar operands of each optimiser, after its state."""
 
@@ -150,22 +152,48 @@ def _lamb(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list
 
     The factor is 1 where either norm is 0."""
     u = Update(b, "lamb", operands)
-    g = u["grad"]
+    step, m, v = _lamb_direction(u, attributes)
+
+    def square(x: Value) -> Value:
+        squares = b.mul(x, x)
+        return b.reduce_sum(squares, axes=tuple(range(x.type.rank)), keep=False) if x.type.rank else squares
+
+    ratio = _trust(b, square(u["param"]), square(step), u["max_weight_norm"])
+    return [u.minus(b.mul(u["lr"], ratio), step), u.stored("m", m), u.stored("v", v)]
+
+
+def _lamb_direction(u: Update, attributes: Attributes) -> tuple[Value, Value, Value]:
+    """The unscaled step, in float, and the next moments."""
+    b, g = u.b, u["grad"]
     m, v = u.decayed("m", "beta1", g), u.decayed("v", "beta2", b.mul(g, g))
     first, second = m, v
     if attributes["bias_correction"]:
         first, second = u.corrected(m, "beta1"), u.corrected(v, "beta2")
     step = b.add(b.div(first, b.add(b.sqrt(second), u["eps"])), b.mul(u["weight_decay"], u["param"]))
+    return step, m, v
 
-    def norm(x: Value) -> Value:
-        square = b.mul(x, x)
-        return b.sqrt(b.reduce_sum(square, axes=tuple(range(x.type.rank)), keep=False) if x.type.rank else square)
 
-    zero = b.constant(0.0, DType.F32)
-    weight_norm, step_norm = b.min(norm(u["param"]), u["max_weight_norm"]), norm(step)
+def _trust(b: Builder, weight_square: Value, step_square: Value, most: Value) -> Value:
+    """The factor of a LAMB step from the squares of both norms."""
+    zero, one = b.constant(0.0, DType.F32), b.constant(1.0, DType.F32)
+    weight_norm, step_norm = b.min(b.sqrt(weight_square), most), b.sqrt(step_square)
     usable = b.logical_and(b.gt(weight_norm, zero), b.gt(step_norm, zero))
-    ratio = b.select(usable, b.div(weight_norm, b.select(usable, step_norm, u.one)), u.one)
-    return [u.minus(b.mul(u["lr"], ratio), step), u.stored("m", m), u.stored("v", v)]
+    return b.select(usable, b.div(weight_norm, b.select(usable, step_norm, one)), one)
+
+
+def _lamb_step(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
+    """The first half of LAMB, element by element: the unscaled step in float, and the next moments."""
+    u = Update(b, "lamb_step", operands)
+    step, m, v = _lamb_direction(u, attributes)
+    return [step, u.stored("m", m), u.stored("v", v)]
+
+
+def _lamb_apply(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
+    """The second half of LAMB: the next parameter, given the squares of the norms of the whole parameter and step."""
+    need_operands("lamb_apply", [v.type for v in operands], 6)
+    param, step, weight_square, step_square, rate, most = operands
+    scale = b.mul(rate, _trust(b, weight_square, step_square, most))
+    return [b.cast_to(b.sub(to_float(b, param), b.mul(scale, step)), param.dtype)]
 
 
 _FORMULAS: dict[str, tuple[Callable, dict, Sequence[dict]]] = {
@@ -190,6 +218,7 @@ _FORMULAS: dict[str, tuple[Callable, dict, Sequence[dict]]] = {
         ),
     ),
     "lamb": (_lamb, {"bias_correction": True}, ({}, {"bias_correction": False})),
+    "lamb_step": (_lamb_step, {"bias_correction": True}, ({}, {"bias_correction": False})),
 }
 
 _RANGES = {
@@ -238,3 +267,21 @@ for _name, (_formula, _attributes, _variants) in _FORMULAS.items():
             traits=frozenset({"in_place"}),
         )
     )
+
+
+def _apply_samples() -> Iterable[Sample]:
+    for param in (f32(7), f16(5, 3)):
+        norms = [Arg(f32(), "uniform", 0.5, 2.0)] * 2
+        rates = [Arg(f32(), "uniform", *_RANGES[label]) for label in ("lr", "max_weight_norm")]
+        yield Sample((Arg(param), Arg(f32(*param.shape)), *norms, *rates), {})
+
+
+register(
+    Composite(
+        "lamb_apply",
+        {},
+        _lamb_apply,
+        _apply_samples,
+        NotDifferentiable("an optimiser's update is not differentiated"),
+    )
+)

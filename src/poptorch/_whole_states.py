@@ -1,0 +1,46 @@
+"""The states of a running program as a user sees them: whole, also where each replica keeps a part."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from abele.engine.engine import Engine
+
+
+class WholeStates:
+    """Reads and writes the states of an engine.
+
+    The state of an optimizer (``optimiser.<kind>.<weight>``) may be sharded over the replicas: it is then a run of
+    elements of a tensor of the weight's shape on each, the last of them filled up with zeros.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.types = engine.states
+
+    def read(self, name: str) -> np.ndarray:
+        """The value of a state or hyper value."""
+        shape, first = self._shape(name), self.engine.read(name)
+        if first.shape == shape:
+            return first
+        parts = [first, *(self.engine.read(name, replica) for replica in range(1, self.engine.replicas))]
+        return np.concatenate(parts)[: math.prod(shape)].reshape(shape)
+
+    def write(self, name: str, value: np.ndarray) -> None:
+        """Set a state or hyper value on all replicas."""
+        part = self.types[name].shape if name in self.types else value.shape
+        if self._shape(name) == part or value.shape == part:
+            self.engine.write(name, value)
+            return
+        whole = np.zeros(self.engine.replicas * part[0], value.dtype)
+        whole[: value.size] = value.reshape(-1)
+        for replica, piece in enumerate(whole.reshape(self.engine.replicas, part[0])):
+            self.engine.write(name, piece, replica)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """The shape of the whole: of the weight that it is the state of, else its own."""
+        weight = name.split(".", 2)[-1] if name.startswith("optimiser.") else name
+        found = self.types.get(weight) or self.types.get(name)
+        return found.shape if found is not None else ()
