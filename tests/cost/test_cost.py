@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abele.charge.columns import Columns, most_held, most_sent, region_sizes, shared_by_pairs
+from abele.charge.cycles import PARTS, Charger
 from abele.cost import cost, explain
-from abele.cost.columns import Columns, most_held, most_sent, region_sizes, shared_by_pairs
-from abele.cost.cycles import PARTS, Charger
 from abele.engine.reference import run_reference
 from abele.errors import InvalidOption
 from abele.ir.graph import Origin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from abele.cost.columns import messages
+from abele.charge.columns import messages
 from abele.schedule.layout import Axis, Grid, Layout, Span, spread
 
 TILES = 16

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abele.charge.columns import Columns
+from abele.charge.cycles import Charger
 from abele.compile import CompileOptions, lower, passes_for
 from abele.compile.passes.base import run_passes
 from abele.compile.passes.update import Optimiser
 from abele.cost import cost
-from abele.cost.columns import Columns
-from abele.cost.cycles import Charger
 from abele.engine.reference import run_reference
 from abele.ir import OPERATIONS, Builder, Host, Origin, Port, evaluate, f16, f32, i32
 from abele.machine import bow, find_system, one_ipu

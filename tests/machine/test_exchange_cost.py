@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from abele.cost.columns import mean_distance
+from abele.charge.columns import mean_distance
 from abele.machine import find_system, gc200, one_ipu
 from abele.machine.exchange import exchange_cycles, exchange_cycles_two_rates
 from abele.schedule.layout import Axis, Grid, Layout, Span, spread

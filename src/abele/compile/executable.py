@@ -11,15 +11,16 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import abele
+from abele.charge import charged
 from abele.compile.cache import Cache
 from abele.compile.lower import lower
 from abele.compile.passes.base import PassRecord, run_passes
-from abele.compile.pipelines import CompileOptions, passes_for
+from abele.compile.pipelines import CompileOptions, Way, passes_for, ways_of
 from abele.errors import AbeleError
 from abele.ir.graph import Graph
 from abele.ir.operation import OPERATIONS, Composite, expansion
@@ -64,7 +65,7 @@ def source_digest(*rooms: str) -> str:
 
 def key_of(graph: Graph, options: CompileOptions) -> str:
     """The key of what a graph compiles to with these options: equal keys, equal executables."""
-    compiler = source_digest("machine", "ir", "schedule", "ops", "compile")
+    compiler = source_digest("machine", "ir", "schedule", "charge", "ops", "compile")
     text = f"{compiler}\n{options.describe()}\n{print_graph(graph)}\n{_user_operations(graph)}"
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -109,6 +110,34 @@ def compile_graph(
         return _compiled(graph, options, cache, watch)
 
 
+Lowered = tuple[Schedule, list[PassRecord], list[tuple[str, Graph]]]
+"""A schedule, and what the passes on the way to it did and made."""
+
+
+def _best_of(graph: Graph, options: CompileOptions) -> Lowered:
+    """The cheapest of the ways to compile a program: what does not fit comes last, and the first wins a tie.
+
+    So the planner ``best`` never loses to ``poplibs``, whose way is among its own.
+    """
+    found = [_lowered(graph, options, way) for way in ways_of(graph, options)]
+    schedule = found[0][0]
+    if len(found) == 1 or schedule.ipus * schedule.replicas > options.system.ipus:
+        return found[0]
+    return min(found, key=lambda way: charged(way[0], options.system).order)
+
+
+def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:
+    seen: list[tuple[str, Graph]] = []
+    lowered, records = run_passes(graph, passes_for(options, way), lambda name, after: seen.append((name, after)))
+    begun = time.process_time()
+    plan = replace(options.plan, planner=way.planner)
+    schedule = lower(lowered, options.system, replicas=options.replicas, options=plan)
+    seen.append(("lower", lowered))
+    check(schedule)
+    records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))
+    return schedule, records, seen
+
+
 def _compiled(
     graph: Graph, options: CompileOptions, cache: Cache | None, watch: Callable[[str, Graph], None] | None
 ) -> Executable:
@@ -121,13 +150,10 @@ def _compiled(
             cache.set_aside(key)
         else:
             return Executable(schedule, options.system, key, (), True, time.process_time() - start)
-    lowered, records = run_passes(graph, passes_for(options), watch)
-    begun = time.process_time()
-    schedule = lower(lowered, options.system, replicas=options.replicas, options=options.plan)
+    schedule, records, seen = _best_of(graph, options)
     if watch is not None:
-        watch("lower", lowered)
-    check(schedule)
-    records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))
+        for name, after in seen:
+            watch(name, after)
     if cache is not None:
         cache.put(key, print_schedule(schedule))
     return Executable(schedule, options.system, key, tuple(records), False, time.process_time() - start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from abele.compile.passes.accumulate import Accumulate
 from abele.compile.passes.autodiff import Autodiff
 from abele.compile.passes.base import Pass
-from abele.compile.passes.calls import LibraryCalls
+from abele.compile.passes.calls import LibraryCalls, called
 from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.dead_code import DeadCode
 from abele.compile.passes.expand import Expand
@@ -25,6 +25,7 @@ from abele.compile.passes.split import Split
 from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
+from abele.ir.graph import Graph
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
@@ -88,11 +89,38 @@ class CompileOptions:
         return f"system={self.system.key()};" + ";".join(parts)
 
 
-def passes_for(options: CompileOptions) -> list[Pass]:
-    """The passes that a program with these options goes through, in order."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to compile a program.
+
+    Attributes:
+        planner: of all plans; passes fuse operations for ``best`` alone.
+        calls: whether composites that the vendor's library has not become calls of those that it has.
+    """
+
+    planner: str
+    calls: bool
+
+
+POPLIBS = Way("poplibs", calls=True)
+
+
+def ways_of(graph: Graph, options: CompileOptions) -> list[Way]:
+    """The ways that are tried: one for ``poplibs``; for ``best`` that one too, and those that may be cheaper."""
+    if options.plan.planner == "poplibs":
+        return [POPLIBS]
+    ways = [Way("best", calls=False)]
+    if any(called(op) for g in graph.all_graphs() for op in g.operations):
+        ways.append(Way("best", calls=True))
+    return [*ways, POPLIBS]
+
+
+def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
+    """The passes that a program with these options goes through, in order, on the first of its ways by default."""
     passes: list[Pass] = []
-    best = options.plan.planner == "best"
-    if not best:
+    way = way or (POPLIBS if options.plan.planner == "poplibs" else Way("best", calls=False))
+    best = way.planner == "best"
+    if way.calls:
         passes.append(LibraryCalls())
     if options.partials:
         passes.append(Partials(options.partials))

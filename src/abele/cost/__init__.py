@@ -1,8 +1,8 @@
 """Cost: charges a schedule with cycles, tile memory and energy. The same schedule that the engine runs."""
 
-from abele.cost.cycles import Cycles
+from abele.charge.cycles import Cycles
+from abele.charge.memory import LiveTensor, TileMemory
 from abele.cost.fit import Explanation, explain
-from abele.cost.memory import LiveTensor, TileMemory
 from abele.cost.profile import Aggregate, Profile, StepProfile, Timeline, cost
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from abele.cost.memory import LiveTensor
+from abele.charge.memory import LiveTensor
 from abele.cost.profile import Profile
 
 

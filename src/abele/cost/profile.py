@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from abele.cost.columns import Columns
-from abele.cost.cycles import PARTS, Charger, Cycles, collective_bytes, streamed_bytes
+from abele.charge.columns import Columns
+from abele.charge.cycles import PARTS, Charger, Cycles, collective_bytes, streamed_bytes
+from abele.charge.memory import TileMemory, tile_memory
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
-from abele.cost.memory import TileMemory, tile_memory
 from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Operation, Origin, Value
 from abele.ir.operation import OPERATIONS, flops

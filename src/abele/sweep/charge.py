@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from abele import programs, user
+from abele.charge.cycles import PARTS
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.pipelines import CompileOptions
 from abele.cost import cost
-from abele.cost.cycles import PARTS
 from abele.errors import AbeleError
 from abele.ir.operation import OPERATIONS
 from abele.machine.system import System, find_system
@@ -91,7 +91,8 @@ class Sweep:
         except AbeleError:
             return ""
         program = self._digests[_captured_as(point)]
-        text = f"{program}{options.describe()}{self._samples(loaded, options)}{source_digest('cost')}{system.name}"
+        charging = source_digest("charge", "cost")
+        text = f"{program}{options.describe()}{self._samples(loaded, options)}{charging}{system.name}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __call__(self, point: Point) -> Row:

@@ -25,11 +25,15 @@ class LibraryCalls:
         return graph.replace(operations=tuple(_called(graph.operations)), functions=functions)
 
 
+def called(op: Operation) -> str:
+    """The composite that stands for an operation, or nothing."""
+    found = OPERATIONS.get(op.name)
+    return found.calls if isinstance(found, Composite) else ""
+
+
 def _called(operations: Iterable[Operation]) -> Iterator[Operation]:
     for op in operations:
-        found = OPERATIONS.get(op.name)
-        if isinstance(found, Composite) and found.calls:
-            inner = expansion(found.calls, [v.type for v in op.operands], op.attributes)
-            yield from inline_results(inner, op)
+        if name := called(op):
+            yield from inline_results(expansion(name, [v.type for v in op.operands], op.attributes), op)
         else:
             yield op

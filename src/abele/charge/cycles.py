@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from abele.cost.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
+from abele.charge.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.collectives import collective_seconds, group_size, sent_bytes
