@@ -1,4 +1,4 @@
-"""The planner `best` against `poplibs`: modelled cycles of every model of the zoo, in half, a micro-batch of one sample.
+"""The planner `best` against `poplibs`: modelled cycles of each model of the zoo in half, micro-batches of one sample.
 
 ``device`` leaves out the host's link, which no plan changes; the target is for the whole program.
 """
