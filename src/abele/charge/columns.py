@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from abele.machine.exchange import pairs_share
-from abele.schedule.geometry import columns, common_dimensions, kept, overlap, volume, window
+from abele.schedule.geometry import columns, common_dimensions, kept, overlap, partitions_window, volume, window
 from abele.schedule.layout import Grid, Layout
 
 
@@ -104,9 +104,14 @@ def most_sent(home: Layout, read: Layout) -> int:
     is read, each element at most once, without what no other tile reads.
 
     Along a dimension a part keeps to itself what lies between the windows of its neighbours; a tile keeps to itself
-    what its part keeps in all dimensions. Through another grid than the home's nothing is said to be kept.
+    what its part keeps in all dimensions. Where every element is read by one block, a tile keeps what its own block
+    reads. Else, through another grid than the home's, nothing is said to be kept.
     """
     sent = most_held(home, read)
+    if partitions_window(read):
+        left = home.elements_on_tiles()
+        left[read.grid.tile(np.arange(read.grid.blocks))] -= kept(read, [home])
+        return min(sent, int(left.max()))
     if home.grid != read.grid or home.shape != read.shape:
         return sent
     parts = [np.arange(axis.parts) for axis in home.grid.axes]

@@ -17,9 +17,9 @@ from abele.ir.operation import has
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
 from abele.machine.system import System
-from abele.ops.plans.layouts import among_readers
+from abele.ops.plans.layouts import BLOCK_BYTES, among_readers
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
-from abele.schedule.geometry import near
+from abele.schedule.geometry import near, shared_out
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
 
@@ -144,7 +144,11 @@ class _Lowering:
         return plan
 
     def shared(self, type: TensorType, read: Layout) -> Layout | None:
-        """The home of a tensor that several tiles read alike. Small ones of a kind lie alike, other kinds elsewhere."""
+        """The home of a tensor that several tiles read alike: shared out between them, where that leaves whole blocks.
+        Small ones of a kind lie alike, other kinds elsewhere."""
+        out = shared_out(read)
+        if out is not None and type.bytes >= BLOCK_BYTES * out.grid.blocks:
+            return out
         home = among_readers(read, self.system.chip, type.dtype)
         if home is None or 2 * home.grid.blocks > self.system.chip.tiles:
             return home

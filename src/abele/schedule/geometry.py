@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from abele.schedule.layout import Layout, Span
+from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
@@ -238,7 +238,7 @@ def near(read: Layout) -> Layout | None:
     """Where an operand should lie of which a plan reads this much, so that little is exchanged.
 
     Windows lie about the parts of their axes: the operand lies in these parts, as far as that gives every element to
-    one tile. ``None`` where it does not.
+    one tile. ``None`` where it does not: several blocks read the same.
     """
     spans = tuple(
         Span(span.axis if span.axis is not None and read.grid.axes[span.axis].size == size else None)
@@ -246,6 +246,64 @@ def near(read: Layout) -> Layout | None:
     )
     home = Layout(read.grid, read.shape, spans)
     return home if home.is_partition else None
+
+
+def shared_out(read: Layout) -> Layout | None:
+    """A layout in which every element lies on one of the tiles that read it, in pieces of about the same size.
+
+    Every dimension of ``read`` follows an axis one to one, or is whole. Blocks that differ in an axis that no dimension
+    follows read the same. Such an axis cuts the parts of the axis before it once more, when a dimension follows that:
+    parts of an even split into ``a · b`` lie within those of a split into ``a``. Else it cuts a dimension that comes
+    apart into parts of equal size. ``None`` where neither can be done, or ``read`` is no such layout.
+    """
+    if not all(
+        span in (Span(), Span(span.axis)) and (span.axis is None or read.grid.axes[span.axis].size == size)
+        for span, size in zip(read.spans, read.shape, strict=True)
+    ):
+        return None
+    shape, follows = list(read.shape), [span.axis for span in read.spans]
+    if len(set(follows) - {None}) < len(follows) - follows.count(None):
+        return None
+    axes = list(read.grid.axes)
+    left: list[int] = []
+    host = -1
+    for i, axis in enumerate(axes):
+        if i in follows or axis.parts == 1:
+            host = i if i in follows else host
+            continue
+        finer = _cut(axes[host], axis.parts) if host >= 0 else None
+        if finer is None:
+            left.append(i)
+            host = -1
+            continue
+        axes[host], axes[i] = finer, Axis(axis.name, 1)
+    for i in left:
+        count = axes[i].parts
+        for d, follow in enumerate(follows):
+            if follow is None or shape[d] % (axes[follow].parts * axes[follow].grain):
+                continue
+            each = shape[d] // axes[follow].parts
+            if each < count:
+                continue
+            axes[i] = Axis(axes[i].name, each, count)
+            axes[follow] = Axis(axes[follow].name, axes[follow].parts, axes[follow].parts)
+            shape[d : d + 1], follows[d : d + 1] = [axes[follow].parts, each], [follow, i]
+            break
+        else:
+            return None
+    home = Layout(Grid(tuple(axes), read.grid.tiles, read.grid.first), tuple(shape), tuple(map(Span, follows)))
+    return home if home.is_partition else None
+
+
+def _cut(axis: Axis, times: int) -> Axis | None:
+    """The axis with every part in ``times`` parts; in finer grains where that needs them and keeps the old parts."""
+    parts = axis.parts * times
+    for grain in range(axis.grain, 0, -1):
+        if axis.grain % grain or parts > -(-axis.size // grain):
+            continue
+        if grain == axis.grain or axis.size % (axis.parts * axis.grain) == 0:
+            return Axis(axis.name, axis.size, parts, grain)
+    return None
 
 
 def _text(box: Window) -> str:

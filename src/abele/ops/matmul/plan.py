@@ -2,15 +2,16 @@
 
 Every split is charged with the exchange of what its operands do not have at home, the vertices by the cheapest method
 (matrix unit, either operand as its weights; dot products on the vector unit; outer product), transposes within
-the tile, and, where the sum is split, the exchange and sum of the partials. An operand that lies nowhere yet costs
-nothing when the split gives every element of it to one tile: it will lie so.
+the tile, and, where the sum is split, the exchange and sum of the partials. An operand that lies nowhere yet will be
+shared out between the blocks that read it, so that each receives what the others hold (graphcore/poplibs, ConvModel).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,8 +25,9 @@ from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import METHODS, vertex_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
-from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
+from abele.ops.plans.sharing import aligned_first, shared_exchange
 from abele.ops.plans.vertices import region_shape
+from abele.schedule.geometry import kept
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -143,29 +145,75 @@ def _transposing(chip: Chip, product: Product, operand: int, groups, lengths):
     return chip.estimate("Transpose", rows=rows, cols=lengths["k"], dtype=str(product.dtype), blocks=groups)
 
 
-def _costs(question: Question, product: Product, methods: Sequence[str], dimensions: Sequence[Dimension], turns: int):
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """All that the cost of a split depends on.
+
+    Attributes:
+        swapped: the left operand is taken as weights.
+        turns: equal products that are done one after another.
+        free: operands that lie nowhere yet.
+        arranged: cycles in which an operand is transposed at once, ``None`` where it need not be.
+        result: the type of one product's result, flat.
+    """
+
+    chip: Chip
+    product: Product
+    swapped: bool
+    turns: int
+    free: tuple[bool, bool]
+    arranged: tuple[int | None, int | None]
+    result: TensorType
+    proportion: float
+
+    @classmethod
+    def of(cls, question: Question, product: Product, swapped: bool, turns: int) -> _Terms:
+        first, second = question.homes
+        turned = _turned(question, product)
+        arranged = tuple(_Arranged.of(question, product, i).cycles if turned[i] else None for i in (0, 1))
+        result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
+        free = (first is None and turns == 1, second is None and turns == 1)
+        proportion = question.options.memory_proportion
+        return cls(question.chip, product, swapped, turns, free, (arranged[0], arranged[1]), result, proportion)
+
+    @property
+    def methods(self) -> list[str]:
+        return [m for m in methods_of(self.chip, self.product) if m.endswith("_swapped") == self.swapped]
+
+    @property
+    def dimensions(self) -> list[Dimension]:
+        return self.product.dimensions(self.chip, self.swapped)
+
+
+@lru_cache(maxsize=4096)
+def _split(terms: _Terms) -> tuple[tuple[Axis, ...], float]:
+    """The axes of the best split, in the order in which neighbours share most, and its score."""
+    cost, order = _costs(terms)
+    parts, score = search(terms.dimensions, terms.chip.tiles, cost)
+    axes = {d.name: d.axis(parts[d.name]) for d in terms.dimensions}
+    return tuple(axes[name] for name in order(parts)), score
+
+
+def _costs(terms: _Terms):
     """The objective: cycles of ``turns`` equal products, and how full the fullest tile gets."""
-    chip, dtype = question.chip, product.dtype
-    turned = [i for i, turn in enumerate(_turned(question, product)) if turn]
-    arranged = {i: _Arranged.of(question, product, i).cycles for i in turned}
-    free = tuple(home is None and turns == 1 for home in question.homes)
-    result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
+    chip, product, turns, free, result = terms.chip, terms.product, terms.turns, terms.free, terms.result
+    methods, dimensions, dtype = terms.methods, terms.dimensions, product.dtype
 
     names = [d.name for d in dimensions]
     followed = [_followed(product, i) for i in (0, 1)]
 
-    def receive(parts: Parts, kept: tuple[bool, ...] = (False, False)):
-        """Bytes of both operands, and what of them is exchanged."""
+    def receive(parts: Parts, known: tuple[int, ...] = (0, 0)):
+        """Bytes of both operands, and what of them is exchanged. ``known``: bytes that lie there."""
         lengths = {d.name: d.length(parts[d.name]) for d in dimensions}
         m, n, k = lengths["m"], lengths["n"], lengths["k"]
-        held, whole = [np.ones_like(m)] * 2, [parts["n"] == 1, parts["m"] == 1]
+        held, alike = [np.ones_like(m)] * 2, [parts["n"], parts["m"]]
         for name, (_, *inside) in zip(product.names, product.batch, strict=True):
             held = [h * (lengths[name] if here else 1) for h, here in zip(held, inside, strict=True)]
-            whole = [w & (here | (parts[name] == 1)) for w, here in zip(whole, inside, strict=True)]
+            alike = [a * (1 if here else parts[name]) for a, here in zip(alike, inside, strict=True)]
         sizes = (held[0] * m * k * dtype.bytes, held[1] * n * k * dtype.bytes)
         received = [
-            np.zeros_like(m) if stays else np.where(may_lie & once, 0, size)
-            for size, may_lie, once, stays in zip(sizes, free, whole, kept, strict=True)
+            np.maximum(0, size - here) if here else size - size // blocks if may_lie else size
+            for size, may_lie, blocks, here in zip(sizes, free, alike, known, strict=True)
         ]
         return sizes, received
 
@@ -173,20 +221,23 @@ def _costs(question: Question, product: Product, methods: Sequence[str], dimensi
         """The axes in the order in which neighbours share the operand that costs most."""
         column = {name: np.array([count]) for name, count in parts.items()}
         chosen = int(shared_exchange(chip, names, column, receive(column)[1], followed)[1][0])
-        # the summed dimension comes before rows and columns: it cuts both operands
-        return ordered([*names[:-3], "k", "m", "n"], followed[chosen] if chosen >= 0 else None)
+        # the summed dimension comes behind one that the result follows: the blocks of a sum then share it out
+        cut = followed[chosen] if chosen >= 0 else frozenset(names)
+        outer, inner = ([name for name in (*names[:-3], "m", "n") if (name in cut) == whole] for whole in (True, False))
+        return [*outer, "k", *inner]
 
-    def cost(parts: Parts, kept: tuple[bool, ...] = (False, False)) -> tuple[np.ndarray, np.ndarray]:
+    def cost(parts: Parts, known: tuple[int, ...] = (0, 0)) -> tuple[np.ndarray, np.ndarray]:
         lengths = {d.name: d.length(parts[d.name]) for d in dimensions}
         m, n, k = lengths["m"], lengths["n"], lengths["k"]
         groups = math.prod((lengths[name] for name in product.names), start=np.ones_like(m))
-        sizes, each = receive(parts, kept)
+        sizes, each = receive(parts, known)
         received = each[0] + each[1]
         sums = (groups, m, n, k, str(dtype), str(product.partials))
         work = np.minimum.reduce([vertex_cycles(chip, method, *sums) for method in methods])
-        for i in turned:
-            each_turn = _transposing(chip, product, i, groups, lengths)
-            work = work + (each_turn if kept[i] else np.minimum(each_turn, arranged[i] // turns))
+        for i, at_once in enumerate(terms.arranged):
+            if at_once is not None:
+                each_turn = _transposing(chip, product, i, groups, lengths)
+                work = work + (each_turn if known[i] else np.minimum(each_turn, at_once // turns))
         made = groups * m * n
         split = parts["k"] > 1
         if product.partials is not dtype:
@@ -198,7 +249,7 @@ def _costs(question: Question, product: Product, methods: Sequence[str], dimensi
         temporary = np.maximum(received + left, left + gathered)
         kept_result = np.where(split, result.size / chip.tiles, made) * dtype.bytes * turns
         for_good = sizes[0] + sizes[1] - received + kept_result
-        allowed = question.options.memory_proportion * chip.tile_memory
+        allowed = terms.proportion * chip.tile_memory
         return cycles * turns, np.maximum(temporary / allowed, (temporary + for_good) / chip.tile_memory)
 
     return cost, order
@@ -243,46 +294,63 @@ MOST_TURNS = 32
 
 
 def _best_of(question: Question, product: Product, axis: str, turns: int) -> _Choice:
-    chip = question.chip
-    offered = methods_of(chip, product)
     found: list[_Choice] = []
     for swapped in (False, True):
-        methods = [m for m in offered if m.endswith("_swapped") == swapped]
-        dimensions = product.dimensions(chip, swapped)
-        cost, order = _costs(question, product, methods, dimensions, turns)
-        parts, score = search(dimensions, chip.tiles, cost)
-        axes = {d.name: d.axis(parts[d.name]) for d in dimensions}
-        grid = Grid(tuple(axes[name] for name in order(parts)), chip.tiles, _first(question, parts))
-        found.append(_Choice(score, grid, _cheapest(question, product, methods, grid), axis, turns))
-        for other, kept in _homes(question, product, dimensions) if turns == 1 else ():
-            score = float(score_of(*cost({a.name: np.array([a.parts]) for a in other.axes}, kept))[0])
-            found.append(_Choice(score, other, _cheapest(question, product, methods, other), axis, turns))
+        terms = _Terms.of(question, product, swapped, turns)
+        axes, score = _split(terms)
+        grid = Grid(axes, question.chip.tiles, _first(question, axes))
+        found.append(_Choice(score, grid, _cheapest(terms, grid), axis, turns))
+        cost = _costs(terms)[0]
+        for other in _homes(question, product, terms) if turns == 1 else ():
+            known = _kept(question, product, other)
+            if any(known):
+                score = float(score_of(*cost({a.name: np.array([a.parts]) for a in other.axes}, known))[0])
+                found.append(_Choice(score, other, _cheapest(terms, other), axis, turns))
     return min(found, key=lambda choice: choice.score)
 
 
-def _first(question: Question, parts: Mapping[str, int]) -> int:
+def _first(question: Question, axes: Sequence[Axis]) -> int:
     """A product that fills the chip starts at tile 0, so that equal ones lie alike."""
-    small = 2 * math.prod(parts.values()) <= question.chip.tiles
+    small = 2 * math.prod(axis.parts for axis in axes) <= question.chip.tiles
     return aligned_first(question.chip, question.first) if small else 0
 
 
-def _homes(question: Question, product: Product, dimensions: Sequence[Dimension]):
-    """Grids in which an operand already lies for a product of the same sizes, with what need not be exchanged."""
-    sizes = {d.name: d.size for d in dimensions}
-    for home in question.homes:
-        if home is None or {axis.name: axis.size for axis in home.grid.axes} != sizes:
+def _homes(question: Question, product: Product, terms: _Terms) -> Iterator[Grid]:
+    """Grids in which an operand may have been laid for such a product before: its own home's, where that has the
+    product's axes, and the split that would be chosen if it lay nowhere."""
+    sizes = {d.name: d.size for d in terms.dimensions}
+    for i, home in enumerate(question.homes):
+        if home is None:
             continue
-        kept = tuple(_operand(product, home.grid, i) == h for i, h in enumerate(question.homes))
-        if any(kept):
-            yield home.grid, kept
+        if {axis.name: axis.size for axis in home.grid.axes} == sizes:
+            yield home.grid
+        if terms.arranged[i] is None and {axis.name for axis in home.grid.axes} == sizes.keys():
+            free = (i == 0 or terms.free[0], i == 1 or terms.free[1])
+            axes = _split(replace(terms, free=free))[0]
+            yield Grid(axes, question.chip.tiles, home.grid.first)
 
 
-def _cheapest(question: Question, product: Product, methods: Sequence[str], grid: Grid) -> str:
+def _kept(question: Question, product: Product, grid: Grid) -> tuple[int, ...]:
+    """Bytes of each operand that need not be exchanged on the tile that receives most of it. One that is transposed
+    elsewhere first keeps nothing."""
+    found = []
+    for i, (home, turned) in enumerate(zip(question.homes, _turned(question, product), strict=True)):
+        layout = _operand(product, grid, i)
+        if home is None or (turned and home != layout):
+            found.append(0)
+            continue
+        elements = layout.elements()
+        found.append(int(elements.max() - (elements - kept(layout, [home])).max()) * product.dtype.bytes)
+    return tuple(found)
+
+
+def _cheapest(terms: _Terms, grid: Grid) -> str:
     """The method with the least cycles on the largest block."""
+    product = terms.product
     largest = {axis.name: max(1, axis.classes()[0][0]) for axis in grid.axes}
     groups = math.prod(largest[name] for name in product.names)
     sizes = (groups, largest["m"], largest["n"], largest["k"], str(product.dtype), str(product.partials))
-    return min(methods, key=lambda method: int(vertex_cycles(question.chip, method, *sizes)))
+    return min(terms.methods, key=lambda method: int(vertex_cycles(terms.chip, method, *sizes)))
 
 
 def _view(grid: Grid, names: Sequence[str], axis: str, turns: int, turn: int | None) -> Layout:
@@ -357,7 +425,7 @@ def plan_matmul(question: Question) -> Plan:
             sets.append(summed)
     temporaries += [question.operands[i] for i in before]
     if turns == 1 and k.parts > 1:
-        done = reduction(question, 0, k.parts, first=_first(question, {"n": k.parts}), made=one, spare=len(temporaries))
+        done = reduction(question, 0, k.parts, first=grid.first, made=one, spare=len(temporaries))
         sets.extend(done.sets)
         temporaries.extend(done.temporaries)
         home = done.home

@@ -12,9 +12,10 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.plans.layouts import even, flat, fullest, refined, whole
+from abele.ops.plans.layouts import even, flat, fullest, refined, view, whole
 from abele.ops.plans.planning import Question
 from abele.ops.plans.vertices import region_shape
+from abele.schedule.geometry import shared_out
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -77,8 +78,9 @@ def reduction(
 ) -> Reduction:
     """Sum ``depth`` partials of the first result, which lie in a temporary, into the result.
 
-    The result stays where its partials are, each block of ``made`` (its layout among those who make it) cut further;
-    else it lies over its own dimensions, or in one flat row, whatever is clearly more even. The temporary's first
+    The result stays where its partials are: shared out between the tiles that made them, so that each has one already,
+    or in each block of ``made`` (its layout among those who make it) cut further; else it lies over its own dimensions,
+    or in one flat row, whatever is clearly more even. The temporary's first
     dimension numbers the partials; the rest is the result, row-major. Sums that come between lie in temporaries from
     number ``spare`` on.
     """
@@ -113,21 +115,29 @@ def _home(
     flat."""
     row, own = flat(result, chip, first), even(result, chip, first)
     found = [(layout, whole(layout.shape, Grid((), chip.tiles, first))) for layout in (own, row)]
+    there = 0
     if made is not None:
         found.insert(0, (refined(made, chip, result.dtype), made))
+        shared = shared_out(made) if depth < TWO_STAGES else None
+        if shared is not None:
+            found.insert(0, (view(shared, result.shape) or shared, made))
+            there = 1
     if not result.size:
         return found[-1]
-    costs = [float(_summing(chip, result, fullest(layout), depth, partials)) for layout, _ in found]
+    costs = [float(_summing(chip, result, fullest(layout), depth, partials)) for layout, _ in found[there:]]
+    if there:
+        costs.insert(0, float(_summing(chip, result, fullest(found[0][0]), depth, partials, there)))
     return next(pair for pair, cost in zip(found, costs, strict=True) if cost <= MOST_UNEVEN * min(costs))
 
 
-def _summing(chip: Chip, result: TensorType, outputs: int, depth: Any, partials: DType) -> Any:
-    """Cycles of the sum of ``depth`` partials of ``outputs`` elements on a tile, and of their exchange, in stages."""
+def _summing(chip: Chip, result: TensorType, outputs: int, depth: Any, partials: DType, there: int = 0) -> Any:
+    """Cycles of the sum of ``depth`` partials of ``outputs`` elements on a tile, and of their exchange, in stages.
+    ``there``: partials that lie on the tile of the sum, where it takes one stage."""
 
     def stage(have: Any, count: Any, out: DType) -> Any:
         each, outs = -(-have // count), np.maximum(1, outputs * count)
         work = chip.estimate("ReducePartials", outputs=outs, depth=each, dtype=str(partials), out=str(out))
-        return work + exchange_cycles(chip, each * outs * partials.bytes)
+        return work + exchange_cycles(chip, (each - there) * outs * partials.bytes)
 
     have, total = np.asarray(depth, np.int64), np.int64(0)
     for left in left_after(have):
