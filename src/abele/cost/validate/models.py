@@ -31,7 +31,7 @@ def run_model(case: Case, context: Context) -> Outcome:
     Options, all with defaults: ``image=SIDE``; ``width``, ``depth``, ``heads``, ``vocabulary``, ``mask_tokens`` of a
     transformer; ``stage_ipus=0/1/2/3/0`` (the IPU of each stage of ``layers``), ``attention_layers`` (as ``layers``,
     where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
-    ``optimizer=sgd|adam|lamb``; ``offload=1`` (optimiser state in streaming memory);
+    ``optimizer=sgd|adam|lamb``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
     ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out); ``samples=F`` (published
     samples in one sample of the program, as in packed sequences).
@@ -53,7 +53,8 @@ def run_model(case: Case, context: Context) -> Outcome:
         if name not in _OPTIMISERS:
             raise InvalidOption(f"{case.id}: there is no optimizer {name!r}", remedy=suggest(name, _OPTIMISERS))
         kind, fixed, attributes = _OPTIMISERS[name]
-        optimiser = Optimiser(kind, (parameters,), (tuple(fixed.items()),), attributes)
+        held = str(case.option("optimizer_state", "f32"))
+        optimiser = Optimiser(kind, (parameters,), (tuple(fixed.items()),), attributes, state_dtype=held)
     turns = case.accumulation
     options = CompileOptions(
         system,
