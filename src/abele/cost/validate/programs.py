@@ -50,7 +50,7 @@ def run_conv(case: Case, context: Context) -> Outcome:
 
     Options: ``image=HEIGHTxWIDTH``, ``in_chans``, ``out_chans``, ``kernel=3``, ``stride=1``, ``padding`` (default:
     keeps the size), ``groups=1``, ``batch=1``, ``iterations`` (turns that the published time spans),
-    ``memory_proportion``.
+    ``memory_proportion``, ``copies=1`` for programs that copy the result into the image behind each turn.
     """
     height, width = sides_of(case, 2)
     ins, outs, kernel = (int(case.option(n, d)) for n, d in (("in_chans", None), ("out_chans", None), ("kernel", 3)))
@@ -76,7 +76,8 @@ def run_conv(case: Case, context: Context) -> Outcome:
     flops = 2.0 * math.prod(made) * ins // groups * kernel * kernel
     dtype = DType(case.dtype)
     halo = batch * ins * width * (kernel // 2) * dtype.bytes
-    return looped(case, context, shapes, dtype, turn, flops=flops, halo=halo)
+    copied = math.prod(made) * dtype.bytes * int(case.option("copies", 0))
+    return looped(case, context, shapes, dtype, turn, flops=flops, halo=halo, copied=copied)
 
 
 @runner("spmm")
@@ -114,14 +115,20 @@ def looped(
     points: float = 0.0,
     halo: int = 0,
     plan: PlanOptions | None = None,
+    copied: int = 0,
 ) -> Outcome:
     """Charge one step of a loop, times ``iterations``: the difference of two loops of different length.
 
     A turn of the loop is so many ``steps``, each with so many ``flops`` and ``points``. Several IPUs are taken as one
     chip of all their tiles. A step then costs a sync over them instead of one on the chip, and ``halo`` bytes over the
-    links between neighbours, beside the schedule's own cycles.
+    links between neighbours, beside the schedule's own cycles. So does a copy of ``copied`` bytes behind each turn, of
+    which every tile does its part: another exchange between the IPUs.
     """
     system, around, notes = _machine(case, halo)
+    if copied:
+        chip = system.chip
+        around = 2 * around + chip.compute_set_cycles + chip.estimate("Copy", bytes=-(-copied // chip.tiles))
+        notes = (*notes, "the result is copied into the image, each tile its part")
     plan = plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
     options = CompileOptions(system, partials="", plan=plan)
     profiles = []

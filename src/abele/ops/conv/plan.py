@@ -191,15 +191,17 @@ def vertex_cycles(
         cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **types)
     elif method == "amp":
         shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
-        uneven = len(kernel) > 1 and np.any(ins % chip.amp_in_group(dtype))
+        group = chip.amp_in_group(dtype)
+        uneven = len(kernel) > 1 and np.any(ins % group)
         rows = kernel[0] if name == "conv" else -(-kernel[0] // strides[0])
-        cycles = np.minimum.reduce(
-            [
-                # the rows of the kernel are filled up to the height of a block
-                chip.estimate("AmpNx1", **shape, kernel=taps // rows * h * -(-rows // h), kernel_height=h, **types)
-                for h in ((1, 2, 4) if uneven and rows > 1 else (1,))
-            ]
-        )
+        found = []
+        for h in (1, 2, 4) if uneven and rows > 1 else (1,):
+            # the rows of the kernel are filled up to the height of a block
+            block = max(1, group // h)
+            steps = taps // rows * h * -(-rows // h)
+            arranged = _arranging(chip, lengths, field_names, kernel, strides, ins, block, dtype, h > 1)
+            found.append(chip.estimate("AmpNx1", **shape, kernel=steps, kernel_height=h, **types) + arranged)
+        cycles = np.minimum.reduce(found)
     elif method == "hmac":
         shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
         cycles = chip.estimate("Hmac", kernel=taps, **shape, **types)
@@ -213,9 +215,32 @@ def vertex_cycles(
         # a group of 3 channels is filled up to 4
         size = 1 << (int(np.max(np.maximum(o, c))) - 1).bit_length()
         cycles = chip.estimate("Slic", channels=g * size, channel_group=size, **shape)
+        cycles = cycles + _arranging(chip, lengths, field_names, kernel, strides, ins, size, dtype, True)
     if name == "conv_input_grad" and turned[1]:
         cycles = cycles + chip.estimate("Transpose", rows=o, cols=c, dtype=dtype, blocks=g * taps)
     return cycles
+
+
+def _arranging(
+    chip: Chip,
+    lengths: Mapping[str, Any],
+    field_names: Sequence[str],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    ins: Any,
+    block: int,
+    dtype: str,
+    fills: bool,
+) -> Any:
+    """Tile cycles to fill up the window of a block with zeros: to whole blocks of channels, and where the vertex wants
+    its kernel filled up (``fills``) at the borders too (graphcore/poplibs, poplin/ConvModel.cpp: the padding of tile
+    level transforms)."""
+    window = math.prod(
+        ((lengths[f] - 1) * s + k for f, k, s in zip(field_names, kernel, strides, strict=True)), start=lengths["n"]
+    )
+    channels = lengths["g"] * block * -(-ins // block)
+    cycles = chip.estimate("Rearrange", bytes=window * channels * DType(dtype).bytes)
+    return np.where(fills | (ins % block > 0), cycles, 0)
 
 
 def _turned(question: Question) -> tuple[bool, bool]:
@@ -402,7 +427,12 @@ def _scratch(work: Work) -> np.ndarray:
 
 _NAMES = {"conv": "Conv", "conv_input_grad": "ConvInputGrad", "conv_weight_grad": "ConvWeightGrad"}
 _COMPUTE = {"conv": _conv, "conv_input_grad": _input_grad, "conv_weight_grad": _weight_grad}
-_CODE = {"Amp": ("Amp1x1", "AmpNx1"), "Hmac": ("Hmac",), "Slic": ("Slic",), "Vmac": ("Vmac",)}
+_CODE = {
+    "Amp": ("Amp1x1", "AmpNx1", "Rearrange"),
+    "Hmac": ("Hmac",),
+    "Slic": ("Slic", "Rearrange"),
+    "Vmac": ("Vmac",),
+}
 
 
 def _kind(name: str, method: str) -> str:
