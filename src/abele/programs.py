@@ -147,6 +147,7 @@ def compile_options(
     shard: int = 0,
     memory_proportion: float = 0.6,
     planner: str = "best",
+    float8: str = "",
     pipeline: str = "grouped",
     partials: str = "",
 ) -> CompileOptions:
@@ -168,6 +169,7 @@ def compile_options(
         shard=shard,
         recompute=recompute,
         partials=partials,
+        float8=float8,
         plan=PlanOptions(memory_proportion, planner),
         pipeline=pipeline,
     )

@@ -34,7 +34,7 @@ Strides count elements, not bytes; stride 0 broadcasts.
 """
 
 from abele.codegen.contract import contract_kernel, packed_floats
-from abele.codegen.expression import FUNCTIONS, Expr, Operand, Output
+from abele.codegen.expression import FUNCTIONS, ROUND_TO_FLOAT8, Expr, Operand, Output
 from abele.codegen.gemm import gemm_kernel, pack_kernel
 from abele.codegen.host import Host, host
 from abele.codegen.indexing import copy_kernel, gather_kernel, put_kernel, scatter_kernel, take_kernel
@@ -44,6 +44,7 @@ from abele.codegen.reduce import reduce_kernels, reduction
 
 __all__ = [
     "FUNCTIONS",
+    "ROUND_TO_FLOAT8",
     "Expr",
     "Host",
     "Kernel",

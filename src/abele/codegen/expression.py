@@ -107,6 +107,20 @@ def round_to_half(x: Value, target: Host) -> Value:
     return vm.copy_sign(grid, x)
 
 
+def round_to_float8(x: Value, mantissa: int, least_exponent: int, most: float) -> Value:
+    """The nearest number with so many bits of mantissa, ties to even, none beyond ``most``, as a float.
+
+    A power of two whose last place is the grid's is added and taken away again.
+    """
+    a = vm.absolute(x)
+    a = (a > most).select(most, a)
+    floor = 2.0**least_exponent
+    exponent = (a < floor).select(floor, a).bits("i32") & 0x7F800000
+    place = (exponent + ((23 - mantissa) << 23)).bits("float")
+    grid = a.compare("uno", a).select(x, (a + place) - place)
+    return vm.copy_sign(grid, x)
+
+
 Emit = Callable[..., Value]
 
 
@@ -279,7 +293,11 @@ FUNCTIONS: dict[str, tuple[int, Emit]] = {
     "shl": (2, _shift("left")),
     "shr": (2, _shift("right")),
     "select": (3, lambda c, a, b: c.select(a, b)),
+    "f143": (1, lambda x: round_to_float8(x, 3, -7, 240.0)),
+    "f152": (1, lambda x: round_to_float8(x, 2, -15, 57344.0)),
 }
+ROUND_TO_FLOAT8 = ("f143", "f152")
+"""Functions that round a float to an 8-bit one, which lies on the half grid too; see ``abele.ir.float8``."""
 
 # These give a value of the half grid from values of the half grid: no rounding is needed.
 _KEEPS_HALF = {"neg", "abs", "sign", "relu", "max", "min", "select", "floor", "ceil", "round", "trunc"}
@@ -395,8 +413,10 @@ class Evaluator:
             value = emit(*values)
             if e.dtype in WIDER:
                 value = value.convert("trunc", DTYPES[e.dtype][0])
-        if e.dtype == "f16" and not (
-            (e.fn in _KEEPS_HALF or e.fn == "cast") and all(k in ("f16", "bool") for k in kinds)
+        if (
+            e.dtype == "f16"
+            and e.fn not in ROUND_TO_FLOAT8
+            and not ((e.fn in _KEEPS_HALF or e.fn == "cast") and all(k in ("f16", "bool") for k in kinds))
         ):
             value = round_to_half(value, self.target)
         return value

@@ -11,6 +11,7 @@ from abele.compile.passes.calls import LibraryCalls, called
 from abele.compile.passes.common import CommonSubexpressions
 from abele.compile.passes.dead_code import DeadCode
 from abele.compile.passes.expand import Expand
+from abele.compile.passes.float8 import Float8
 from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
@@ -26,6 +27,7 @@ from abele.compile.passes.streams import Streams
 from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
 from abele.ir.graph import Graph
+from abele.ir.types import DType
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
@@ -50,6 +52,8 @@ class CompileOptions:
         shard: spread the optimiser's tensors over the replicas, for weights of at least so many elements; 0: for none.
         recompute: how much of the forward is computed again in the backward phase, see ``passes.recompute.HOW``.
         partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
+        float8: 8-bit float (``f143``, ``f152``) in which the products of weights are done in inference, all but the
+            first and the last; or empty.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
         plan: what is asked of all plans; with the planner ``poplibs`` passes do no more than the vendor's frameworks.
     """
@@ -66,6 +70,7 @@ class CompileOptions:
     offload: bool = False
     recompute: str = "checkpoints"
     partials: str = ""
+    float8: str = ""
     outline: bool = True
     fuse: bool = True
     plan: PlanOptions = field(default_factory=PlanOptions)
@@ -82,6 +87,21 @@ class CompileOptions:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
         if self.shard < 0:
             raise InvalidOption(f"shard is {self.shard}", remedy="It is a number of elements; 0 shards nothing.")
+
+        if self.float8:
+            self._check_float8()
+
+    def _check_float8(self) -> None:
+        known = [str(dtype) for dtype in DType if dtype.is_float8]
+        if self.float8 not in known:
+            raise InvalidOption(f"There is no 8-bit float {self.float8!r}", remedy=suggest(self.float8, known))
+        if self.optimiser is not None:
+            raise InvalidOption("Products in 8-bit floats are for inference", remedy="Train in half or float.")
+        if not self.system.chip.amp_units(self.float8, "f16"):
+            raise InvalidOption(
+                f"The chip {self.system.chip.name!r} has no float8 matrix unit",
+                remedy="Compile for a chip that has one (--system c600), or leave products in half.",
+            )
 
     def describe(self) -> str:
         """Everything that decides what is compiled, as text: part of the key of an executable."""
@@ -127,7 +147,10 @@ def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
     if options.split:
         passes.append(Split(options.stages))
     if options.optimiser is None:
-        passes += [FoldNorm(), Hoist()]
+        passes.append(FoldNorm())
+        if options.float8:
+            passes.append(Float8(options.float8))
+        passes.append(Hoist())
     elif best:
         passes.append(FoldNorm(hoisted=False))
     if options.outline:

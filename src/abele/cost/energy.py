@@ -58,7 +58,9 @@ def schedule_energy(
     for each in work:
         if each.step is not None and uses_matrix_unit(each.step) and each.step.operands:
             dtype = each.step.operands[0].type.dtype
-            macs[DType.F16 if dtype == DType.F16 else DType.F32] += each.flops / 2
+            macs[DType.F32 if dtype == DType.F32 else DType.F16] += (
+                each.flops / 2
+            )  # of 8-bit floats as of half: assumed
         else:
             vector += each.flops
         sram += each.touched

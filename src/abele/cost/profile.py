@@ -389,12 +389,12 @@ def _work(
 
 
 def _matrix_type(schedule: Schedule) -> DType:
-    """Half when any product takes half operands, else float; without products the type of the largest tensor."""
+    """The shortest float that any product takes as operands; without products the type of the largest tensor."""
     types = {s.operands[0].type.dtype for _, s in schedule.steps() if s.operands and uses_matrix_unit(s)}
     if not types:
         largest = max((t.type for t in schedule.tensors.values()), key=lambda t: t.bytes, default=None)
         types = {largest.dtype} if largest is not None else set()
-    return DType.F16 if DType.F16 in types else DType.F32
+    return next((dtype for dtype in (DType.F143, DType.F152, DType.F16) if dtype in types), DType.F32)
 
 
 def _timeline(live: Liveness, charger: Charger, rows: dict[int | str, int], begin: Cycles, total: Cycles) -> Timeline:

@@ -17,11 +17,11 @@ from abele.ops.hosts.kernels import host_bytes
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
 
-_HOST = {DType.F16: np.dtype(np.float32)}
+_HOST: dict[DType, np.dtype] = {d: np.dtype(np.float32) for d in (DType.F16, DType.F143, DType.F152)}
 
 
 def host_dtype(dtype: DType) -> np.dtype:
-    """The NumPy type in which the arena holds an element type; half is float32 on the half grid."""
+    """The NumPy type in which the arena holds an element type; half and 8-bit floats are float32 on their grid."""
     return _HOST.get(dtype, dtype.numpy)
 
 

@@ -74,7 +74,7 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def _floats(specs: Sequence[Spec]) -> bool:
-    return all(s.type.dtype.is_float for s in specs)
+    return all(s.is_float for s in specs)
 
 
 def _rounding(result: Spec) -> Kernel | None:

@@ -67,7 +67,7 @@ class _Held:
 
     def __init__(self, type: TensorType, tiles: int, ipu: int) -> None:
         self.type, self.ipu = type, ipu
-        poison = np.nan if type.dtype.is_float else type.dtype.numpy.type(1)
+        poison = np.nan if type.dtype.numpy.kind == "f" else type.dtype.numpy.type(1)
         self.values = np.full((tiles, type.size), poison, type.dtype.numpy)
         self.owner = np.full(type.size, -1)
         self.homes: list[Layout] = []
@@ -318,7 +318,7 @@ def _read(
         count.linked += size if held.ipu != ipu else 0
         sent[fetched] = True
     piece = held.values[owner, elements]
-    return piece.astype(np.float64) if held.type.dtype.is_float else piece
+    return piece.astype(np.float64) if piece.dtype.kind == "f" else piece
 
 
 def _write(access: Access, held: _Held, block: int, piece: np.ndarray, label: str) -> None:

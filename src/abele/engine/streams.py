@@ -9,11 +9,12 @@ import numpy as np
 from abele.engine.memory import host_dtype
 from abele.engine.program import Instruction, Load, Loop, Store
 from abele.errors import Bug, InvalidOperand, suggest
+from abele.ir.float8 import to_float8
 from abele.ir.types import DType, TensorType
 
 
 def to_host(array: np.ndarray, type: TensorType, name: str, lead: tuple[int, ...] = ()) -> np.ndarray:
-    """``array`` as the arena holds it, of shape ``lead + type.shape``; half is rounded to its grid, 64 bits to 32.
+    """``array`` as the arena holds it, of shape ``lead + type.shape``, half and 8-bit floats on their grid.
 
     Raises ``InvalidOperand``, which names ``name``, on another shape, or floats where integers are wanted.
     """
@@ -27,7 +28,9 @@ def to_host(array: np.ndarray, type: TensorType, name: str, lead: tuple[int, ...
     kinds = {"f": "fiub", "b": "b"}.get(target.kind, "iub")
     if given.dtype.kind not in kinds:
         raise InvalidOperand(f"{name!r} has dtype {given.dtype}, but the program takes {type.dtype}")
-    if type.dtype is DType.F16 and given.dtype != np.float16:
+    if type.dtype.is_float8:
+        given = to_float8(given, type.dtype)
+    elif type.dtype is DType.F16 and given.dtype != np.float16:
         with np.errstate(over="ignore"):
             given = given.astype(np.float16)
     return np.ascontiguousarray(given, target).reshape(given.shape)

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from abele.errors import InvalidOption, suggest
-from abele.machine.constants import Constant, changed, checked, complete, dtype_bytes, number
+from abele.machine.constants import FLOAT8, Constant, changed, checked, complete, dtype_bytes, number
 from abele.machine.cycles import ESTIMATES, Estimate
 from abele.user import is_own
 
@@ -222,7 +222,7 @@ class Chip:
             ("f32", "f32"): self.amp_units_f32_f32,
             ("f8", "f16"): self.amp_units_f8_f16,
         }
-        return units.get((dtype, partials), 0)
+        return units.get(("f8" if dtype in FLOAT8 else dtype, partials), 0)
 
     def amp_in_group(self, dtype: str) -> int:
         """Input channels of one pass of the matrix unit: half 16, float 8, quarter 32."""
@@ -239,7 +239,7 @@ class Chip:
 
     def peak_flops(self, dtype: str = "f16", partials: str | None = None) -> float:
         """Peak flop/s, a multiply-accumulate counted as two; ``partials`` are of ``dtype`` unless given."""
-        partials = partials or {"f8": "f16", "bf16": "f32"}.get(dtype, dtype)
+        partials = partials or {**dict.fromkeys(FLOAT8, "f16"), "bf16": "f32"}.get(dtype, dtype)
         return 2.0 * self.macs_per_cycle(dtype, partials) * self.tiles * self.clock_hz
 
     def memory(self) -> int:

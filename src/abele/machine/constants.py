@@ -40,6 +40,8 @@ DTYPE_BYTES: dict[str, int] = {
     "f16": 2,
     "bf16": 2,
     "f8": 1,
+    "f143": 1,
+    "f152": 1,
     "i64": 8,
     "u64": 8,
     "i32": 4,
@@ -50,7 +52,10 @@ DTYPE_BYTES: dict[str, int] = {
     "u8": 1,
     "bool": 1,
 }
-"""Bytes of one element in tile memory, by the short name of its dtype."""
+"""Bytes of one element in tile memory, by the short name of its dtype; ``f8`` stands for either 8-bit float."""
+
+FLOAT8 = ("f8", "f143", "f152")
+"""Names of 8-bit floats."""
 
 
 def dtype_bytes(dtype: str) -> int:

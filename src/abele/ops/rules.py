@@ -119,3 +119,20 @@ def like(b: Builder, number: float, value: Value) -> Value:
 def no_flops(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> int:
     """What only moves, makes or marks a tensor computes nothing."""
     return 0
+
+
+def float8_product(operation: str, operands: Sequence[TensorType], attributes: Attributes) -> bool:
+    """Whether a product's operands are 8-bit floats, of one kind or both; they are summed in half, else it raises."""
+    if not operands or not all(type_.dtype.is_float8 for type_ in operands):
+        return False
+    if attributes["partials"] != "f16":
+        raise InvalidOperand(
+            f"{operation} cannot sum products of 8-bit floats in {attributes['partials']!r}",
+            remedy="They are summed in 'f16'.",
+        )
+    return True
+
+
+def product_type(operand: TensorType) -> DType:
+    """The element type of a product of such an operand: its own, half for 8-bit floats."""
+    return DType.F16 if operand.dtype.is_float8 else operand.dtype

@@ -36,8 +36,6 @@ def run_model(case: Case, context: Context) -> Outcome:
     ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out); ``samples=F`` (published
     samples in one sample of the program, as in packed sequences).
     """
-    if case.dtype == "f8":
-        raise NoRunner("there are no 8-bit floats in the graph yet")
     train = case.family == "training"
     system = find_system(case.system)
     context.tell(case.id, "capture")
@@ -66,6 +64,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         shard=int(case.option("shard", 0)),
         recompute=case.recompute,
         partials=case.partials,
+        float8="f143" if case.dtype == "f8" else "",
         plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs"),
         pipeline=str(case.option("pipeline", "grouped")),
     )
@@ -99,7 +98,7 @@ def _captured(case: Case, train: bool) -> tuple[Graph, tuple[str, ...]]:
         raise Unsupported("Models need torch, which is not installed", remedy="pip install 'abele[zoo]'") from error
     if case.model not in CONFIGURED:
         raise NoRunner(f"the model {case.model!r} is not in the zoo; there are {', '.join(CONFIGURED)}")
-    half = case.dtype == "f16"
+    half = case.dtype in ("f16", "f8")
     module, inputs = build(
         case.model, batch=case.micro_batch, train=train, half=half, length=case.sequence_length, sizes=case.options
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from abele.errors import InvalidOption, suggest
-from abele.machine.constants import dtype_bytes
+from abele.machine.constants import FLOAT8, dtype_bytes
 from abele.machine.cycles.arith import Count, ceil_div, choose, largest
 from abele.machine.cycles.registry import estimate
 
@@ -251,7 +251,9 @@ def cast(chip: Any, *, n: Count, source: str, to: str) -> Count:
     """Tile cycles of a conversion of ``n`` elements from dtype ``source`` to ``to``."""
     m = ceil_div(n, chip.workers)
     wide, narrow = dtype_bytes(source), dtype_bytes(to)
-    floats = source in ("f32", "f16", "bf16") and to in ("f32", "f16", "bf16")
+    # 8-bit floats convert like the others, in vectors: assumed
+    known = ("f32", "f16", "bf16", *FLOAT8)
+    floats = source in known and to in known
     if max(wide, narrow) == 8:
         core = 19 + 5 * m
     elif floats:

@@ -56,7 +56,7 @@ class _Layer:
 
 
 def _usable(specs: Sequence[Spec]) -> bool:
-    return all(s.plain and s.type.size and s.type.dtype.is_float for s in specs)
+    return all(s.plain and s.type.size and s.is_float for s in specs)
 
 
 @root_for("conv")

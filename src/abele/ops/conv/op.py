@@ -18,7 +18,7 @@ from abele.errors import InvalidOperand
 from abele.ir import REQUIRED, Arg, Builder, Operation, Primitive, Sample, TensorType, Value, register
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
-from abele.ops.rules import extents
+from abele.ops.rules import extents, float8_product, product_type
 
 Sizes = Sequence[int]
 
@@ -165,8 +165,9 @@ def _conv_weight_grad(
 def _check(name: str, operands: Sequence[TensorType], a: Attributes) -> None:
     if len(operands) != 2:
         raise InvalidOperand(f"{name} takes 2 operands, not {len(operands)}")
+    float8 = name == "conv" and float8_product(name, operands, a)
     for position, type_ in enumerate(operands):
-        if not type_.dtype.is_float or type_.dtype != operands[0].dtype:
+        if not float8 and (not type_.dtype.is_float or type_.dtype != operands[0].dtype):
             raise InvalidOperand(
                 f"Operand {position} of {name} is {type_}, operand 0 is {operands[0]}",
                 remedy="Cast both to f32 or both to f16.",
@@ -217,7 +218,7 @@ def _check_conv(name: str, x: tuple[int, ...], w: tuple[int, ...], a: Attributes
 def _infer_conv(operands: Sequence[TensorType], a: Attributes) -> tuple[TensorType, ...]:
     _check("conv", operands, a)
     x, w = operands
-    return (x.with_shape(_check_conv("conv", x.shape, w.shape, a)),)
+    return (TensorType(_check_conv("conv", x.shape, w.shape, a), product_type(x)),)
 
 
 def _infer_input_grad(operands: Sequence[TensorType], a: Attributes) -> tuple[TensorType, ...]:

@@ -22,6 +22,7 @@ from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
 from abele.ops.plans.halo import Halo
 from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.products import float8_methods
 from abele.ops.plans.search import Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
 from abele.ops.plans.vertices import region_shape
@@ -141,6 +142,8 @@ def methods_of(chip: Chip, it: Map) -> tuple[str, ...]:
     amp = ("amp",) if chip.amp_units(it.dtype, it.partials) else ()
     if it.name == "conv_weight_grad":
         return (*amp, "amp_swapped", "hmac") if amp else ("hmac",)
+    if it.dtype.is_float8:
+        return float8_methods(chip, it.name, amp)
     found = (*amp, "hmac")
     if o == c == 1 and taps > 1:
         found += ("vmac",)
@@ -286,14 +289,15 @@ def _costs(question: Question, it: Map, methods: Sequence[str]):
         made = it.result.elements(parts, lengths)
         depth: Any = math.prod((parts[name] for name in it.summed), start=np.int64(1))
         split = depth > 1
-        if it.partials is not it.dtype:
-            cast = chip.estimate("ReducePartials", outputs=made, depth=1, dtype=str(it.partials), out=str(it.dtype))
+        if it.partials is not result.dtype:
+            types = {"dtype": str(it.partials), "out": str(result.dtype)}
+            cast = chip.estimate("ReducePartials", outputs=made, depth=1, **types)
             work = work + np.where(split, 0, cast)
         summing, gathered = reduce_costs(chip, result, depth, it.partials)
-        left = np.where(split | (it.partials is not it.dtype), made * it.partials.bytes, 0)
+        left = np.where(split | (it.partials is not result.dtype), made * it.partials.bytes, 0)
         cycles = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
-        stays_here = for_good + np.where(split, result.size / chip.tiles, made) * it.dtype.bytes
+        stays_here = for_good + np.where(split, result.size / chip.tiles, made) * result.dtype.bytes
         allowed = question.options.memory_proportion * chip.tile_memory
         return cycles, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
 

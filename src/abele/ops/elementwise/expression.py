@@ -109,7 +109,7 @@ def operand_dtype(body: Body, operand: int) -> DType | None:
         if mine not in args:
             continue
         if fn == "cast":
-            return {"f32": DType.F16, "f16": DType.F32}.get(dtype)
+            return {"f32": DType.F16, "f16": DType.F32, "f143": DType.F16, "f152": DType.F16}.get(dtype)
         if fn == "select":
             if mine in args[1:]:
                 return DType(dtype)

@@ -60,9 +60,9 @@ def allowed(kinds: str) -> Callable[[DType], bool]:
     """The test of a dtype that ``kinds`` names."""
     return {
         "float": lambda d: d.is_float,
-        "number": lambda d: d is not DType.BOOL,
+        "number": lambda d: d.is_number,
         "any": lambda d: True,
-        "bits": lambda d: not d.is_float,
+        "bits": lambda d: not d.is_float and not d.is_float8,
         "integer": lambda d: d.is_integer,
         "bool": lambda d: d is DType.BOOL,
     }[kinds]

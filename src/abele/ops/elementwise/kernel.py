@@ -22,7 +22,7 @@ def _single(request: Request) -> HostPlan | None:
     operands = request.operands
     args = range(len(operands))
     params = tuple(request.attributes.values())
-    expr = node(request.operation, request.results[0].dtype, args, [s.dtype for s in operands], params)
+    expr = node(request.operation, str(request.results[0].type.dtype), args, [s.dtype for s in operands], params)
     return None if expr is None else map_plan(request, [expr], [len(operands)])
 
 

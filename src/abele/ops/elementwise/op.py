@@ -11,6 +11,7 @@ import numpy as np
 
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
+from abele.ir.float8 import to_float8
 from abele.ir.graph import Operation, Value
 from abele.ir.operation import (
     REQUIRED,
@@ -171,6 +172,8 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     """``array`` as ``dtype``: floats to integers go toward zero, what is out of range to the nearest end, nan to 0."""
     if dtype is DType.BOOL:
         return np.asarray(array) != 0
+    if dtype.is_float8:
+        return to_float8(array, dtype)
     if np.asarray(array).dtype.kind == "f" and dtype.is_integer:
         ends = np.iinfo(dtype.numpy)
         return np.clip(np.trunc(np.nan_to_num(array, posinf=np.inf, neginf=-np.inf)), ends.min, ends.max).astype(

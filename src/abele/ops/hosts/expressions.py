@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abele.codegen import FUNCTIONS, Expr, Operand, Output, map_kernel
+from abele.codegen import FUNCTIONS, ROUND_TO_FLOAT8, Expr, Operand, Output, map_kernel
 from abele.ir.graph import Graph, Value
 from abele.ir.operation import expansion, has
 from abele.ops.elementwise.expression import Body
@@ -19,8 +19,11 @@ _FLOAT = ("f32", "f16")
 
 
 def host_name(dtype: str) -> str | None:
-    """The name of a dtype in ``codegen``; unsigned words travel as signed ones, 16-bit integers not at all."""
-    return {"u32": "i32", "i16": None}.get(dtype, dtype)
+    """The name of a dtype in ``codegen``; unsigned words travel as signed ones, 8-bit floats as half.
+
+    16-bit integers do not travel at all.
+    """
+    return {"u32": "i32", "i16": None, "f143": "f16", "f152": "f16"}.get(dtype, dtype)
 
 
 def node(fn: str, dtype: str, args: Sequence[int], kinds: Sequence[str], params: Sequence[Any]) -> Expr | None:
@@ -33,6 +36,8 @@ def node(fn: str, dtype: str, args: Sequence[int], kinds: Sequence[str], params:
         signed = int(value) - (1 << 32) if dtype == "u32" and int(value) >= 1 << 31 else value
         return Expr("const", (), host, value=signed)
     if fn == "cast":
+        if dtype in ROUND_TO_FLOAT8:
+            return Expr(dtype, args, host) if kinds[0] in _FLOAT or kinds[0] in ROUND_TO_FLOAT8 else None
         unsigned = "u32" in (dtype, *kinds)
         if unsigned and not (dtype in _WORDS and kinds[0] in _WORDS):
             return None

@@ -21,7 +21,7 @@ class Spec:
     """One operand or result as it lies in host memory.
 
     Attributes:
-        type: shape and element type. Half lies as float32 on the half grid.
+        type: shape and element type. Half and 8-bit floats lie as float32 on their grid.
         strides: elements between neighbours, one per dimension.
         constant: True for state that the program never writes: what is made from it alone may be made once.
     """
@@ -36,8 +36,13 @@ class Spec:
 
     @property
     def dtype(self) -> str:
-        """The dtype as ``codegen`` names it."""
-        return str(self.type.dtype)
+        """The dtype as ``codegen`` names it; 8-bit floats are halves that lie on their grid."""
+        return "f16" if self.type.dtype.is_float8 else str(self.type.dtype)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it lies as floats."""
+        return self.dtype in ("f32", "f16")
 
     @property
     def plain(self) -> bool:
@@ -50,7 +55,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-HOST_BYTES = {DType.F16: 4}
+HOST_BYTES = {DType.F16: 4, DType.F143: 4, DType.F152: 4}
 """Bytes of an element in host memory where they differ from the machine's."""
 
 

@@ -11,6 +11,7 @@ from abele.errors import InvalidOperand
 from abele.ir import Arg, Builder, Composite, Operation, Primitive, Sample, TensorType, Value, register
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
+from abele.ops.rules import float8_product, product_type
 
 PARTIALS = ("f32", "f16")
 
@@ -47,8 +48,9 @@ def check_count(operation: str, operands: Sequence[TensorType], *counts: int) ->
 def product_sizes(operands: Sequence[TensorType], attributes: Attributes) -> tuple[tuple[int, ...], int, int, int]:
     """Batch shape, M, N and K of ``matmul`` on operands of these types; raises ``InvalidOperand``."""
     check_count("matmul", operands, 2)
-    check_float("matmul", operands)
-    check_partials("matmul", attributes)
+    if not float8_product("matmul", operands, attributes):
+        check_float("matmul", operands)
+        check_partials("matmul", attributes)
     a, b = operands
     for position, type_ in enumerate(operands):
         if type_.rank < 2:
@@ -71,7 +73,7 @@ def product_sizes(operands: Sequence[TensorType], attributes: Attributes) -> tup
 
 def _infer(operands: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     batch, m, n, _ = product_sizes(operands, attributes)
-    return (TensorType((*batch, m, n), operands[0].dtype),)
+    return (TensorType((*batch, m, n), product_type(operands[0])),)
 
 
 def matmul_reference(

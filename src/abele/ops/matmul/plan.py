@@ -23,7 +23,7 @@ from abele.ops.matmul.op import matmul_reference, product_sizes
 from abele.ops.plans.layouts import covers, fullest, own, read_like, split_dims, view
 from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
-from abele.ops.plans.products import METHODS, vertex_cycles
+from abele.ops.plans.products import METHODS, float8_methods, vertex_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, shared_exchange
 from abele.ops.plans.vertices import region_shape
@@ -85,6 +85,8 @@ class Product:
 def methods_of(chip: Chip, product: Product) -> tuple[str, ...]:
     """The methods that the chip has for this product."""
     amp = METHODS[:2] if chip.amp_units(product.dtype, product.partials) else ()
+    if product.dtype.is_float8:
+        return float8_methods(chip, "matmul", amp)
     return (*amp, *METHODS[2:4], *(METHODS[4:] if product.k <= 1 else ()))
 
 
@@ -240,14 +242,15 @@ def _costs(terms: _Terms):
                 work = work + (each_turn if known[i] else np.minimum(each_turn, at_once // turns))
         made = groups * m * n
         split = parts["k"] > 1
-        if product.partials is not dtype:
-            cast = chip.estimate("ReducePartials", outputs=made, depth=1, dtype=str(product.partials), out=str(dtype))
+        if product.partials is not result.dtype:
+            types = {"dtype": str(product.partials), "out": str(result.dtype)}
+            cast = chip.estimate("ReducePartials", outputs=made, depth=1, **types)
             work = work + np.where(split, 0, cast)
         summing, gathered = reduce_costs(chip, result, parts["k"], product.partials)
-        left = np.where(split | (product.partials is not dtype), made * product.partials.bytes, 0)
+        left = np.where(split | (product.partials is not result.dtype), made * product.partials.bytes, 0)
         cycles = set_cycles(chip) + shared_exchange(chip, names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
-        kept_result = np.where(split, result.size / chip.tiles, made) * dtype.bytes * turns
+        kept_result = np.where(split, result.size / chip.tiles, made) * result.dtype.bytes * turns
         for_good = sizes[0] + sizes[1] - received + kept_result
         allowed = terms.proportion * chip.tile_memory
         return cycles * turns, np.maximum(temporary / allowed, (temporary + for_good) / chip.tile_memory)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from abele.ir.types import DType
 from abele.machine.chip import Chip
 from abele.ops.elementwise.activations import last_activation, with_activations
 from abele.ops.elementwise.expression import Body, body_of, evaluate_body
@@ -32,7 +33,7 @@ def loop_operations(body: Sequence) -> tuple[str, ...]:
 
 def loop_dtype(body: Sequence) -> str:
     """The type of the loop's arithmetic: the widest float that the body uses, or what else it uses."""
-    dtypes = [node[1] for node in body]
+    dtypes = ["f16" if DType(node[1]).is_float8 else node[1] for node in body]
     return "f32" if "f32" in dtypes else "f16" if "f16" in dtypes else next((d for d in dtypes if d != "bool"), "bool")
 
 

@@ -22,8 +22,8 @@ from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 
 def partials_type(dtype: DType, partials: object) -> DType:
-    """The type in which products of ``dtype`` are summed: half only where the program asks for it."""
-    return DType.F16 if dtype is DType.F16 and partials == "f16" else DType.F32
+    """The type in which products of ``dtype`` are summed: half of 8-bit floats, and where the program asks for it."""
+    return DType.F16 if dtype.is_float8 or (dtype is DType.F16 and partials == "f16") else DType.F32
 
 
 TWO_STAGES, THREE_STAGES = 16, 125

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from abele.errors import Unsupported
 from abele.machine.chip import Chip
 
 METHODS = ("amp", "amp_swapped", "hmac", "hmac_swapped", "outer")
 """Vertices of a product; swapped ones take the left operand as weights: the transpose of the product is made."""
+
+
+def float8_methods(chip: Chip, operation: str, methods: tuple[str, ...]) -> tuple[str, ...]:
+    """The methods for products of 8-bit floats: the matrix unit's alone, ``methods``; a chip without them raises."""
+    if methods:
+        return methods
+    raise Unsupported(
+        f"{operation} of 8-bit floats: the chip '{chip.name}' has no float8 matrix unit",
+        remedy="Compile for a chip that has one (c600), or keep the operands in half.",
+    )
 
 
 def vertex_cycles(

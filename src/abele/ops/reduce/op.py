@@ -112,28 +112,28 @@ REDUCTIONS = (
     Reduction(
         "reduce_sum",
         lambda x, axes, keep: np.sum(x, axis=axes, keepdims=keep, dtype=x.dtype),
-        lambda d: d is not DType.BOOL,
+        lambda d: d.is_number,
         "a number",
         _sum_gradient,
     ),
     Reduction(
         "reduce_max",
         lambda x, axes, keep: np.max(x, axis=axes, keepdims=keep, initial=_lowest(x)),
-        lambda d: d is not DType.BOOL,
+        lambda d: d.is_number,
         "a number",
         _extreme_gradient,
     ),
     Reduction(
         "reduce_min",
         lambda x, axes, keep: np.min(x, axis=axes, keepdims=keep, initial=_highest(x)),
-        lambda d: d is not DType.BOOL,
+        lambda d: d.is_number,
         "a number",
         _extreme_gradient,
     ),
     Reduction(
         "reduce_prod",
         lambda x, axes, keep: np.prod(x, axis=axes, keepdims=keep, dtype=x.dtype),
-        lambda d: d is not DType.BOOL,
+        lambda d: d.is_number,
         "a number",
         _product_gradient,
     ),
@@ -213,7 +213,7 @@ for _reduction in REDUCTIONS:
 def _arg_reduction(name: str, find: Callable[..., Any]) -> Primitive:
     def infer(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         need_operands(name, operands, 1)
-        need_dtype(name, operands, lambda d: d is not DType.BOOL, "a number")
+        need_dtype(name, operands, lambda d: d.is_number, "a number")
         (x,) = operands
         axis = need_axis(name, attributes["axis"], x.rank)
         if x.shape[axis] == 0:
@@ -249,7 +249,7 @@ register(_arg_reduction("arg_min", np.argmin))
 
 def _infer_cumsum(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     need_operands("cumsum", operands, 1)
-    need_dtype("cumsum", operands, lambda d: d is not DType.BOOL, "a number")
+    need_dtype("cumsum", operands, lambda d: d.is_number, "a number")
     need_axis("cumsum", attributes["axis"], operands[0].rank)
     return (operands[0],)
 
