@@ -150,7 +150,7 @@ def test_what_goes_wrong_is_a_row_and_the_others_go_on() -> None:
         case("constant", "sync"),
     ]
     rows = validate(cases)
-    assert [r.status for r in rows] == ["failed"] * 4 + ["no runner"] * 4 + ["predicted"]
+    assert [r.status for r in rows] == ["failed"] * 5 + ["no runner"] * 3 + ["predicted"]
     assert "Amp1x1" in rows[0].reason and "channels" in rows[1].reason and "'k'" in rows[2].reason
     assert rows[-1].predicted == bow.sync_cycles
 

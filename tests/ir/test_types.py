@@ -6,11 +6,18 @@ import pytest
 from abele.ir import DType, TensorType, boolean, f16, f32, i32
 
 
-@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if not dtype.is_float8])
 def test_numpy_type_has_the_machines_size(dtype):
     assert dtype.numpy.itemsize == dtype.bytes
     assert DType.of(dtype.numpy) is dtype
     assert dtype.is_float + dtype.is_integer + (dtype is DType.BOOL) == 1
+
+
+@pytest.mark.parametrize("dtype", [DType.F143, DType.F152])
+def test_8_bit_floats_are_kept_as_half_and_no_numbers_to_compute_with(dtype):
+    assert (dtype.bytes, dtype.numpy) == (1, np.float16)
+    assert dtype.is_float8 and not dtype.is_number and not dtype.is_float and not dtype.is_integer
+    assert DType.of(dtype.numpy) is DType.F16
 
 
 def test_64_bit_types_become_32():

@@ -224,7 +224,10 @@ def _made(name: str, operands: Sequence[TensorType], attributes: Attributes) -> 
     shape = attributes["shape"]
     if not isinstance(shape, tuple) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise InvalidOperand(f"{name} has shape {shape!r}; it must be a list of sizes")
-    return TensorType(shape, dtype_attribute(name, attributes))
+    dtype = dtype_attribute(name, attributes)
+    if dtype.is_float8:
+        raise InvalidOperand(f"{name} cannot make {dtype}", remedy="Make f16 and cast it.")
+    return TensorType(shape, dtype)
 
 
 def _infer_iota(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
