@@ -1,6 +1,7 @@
 """A chip that nobody built: 256 tiles of 1 MiB in a 16 × 16 mesh at 1 GHz, with an exchange of its own.
 
 abele profile mlp --system examples/mesh_chip.py:system
+abele tune mlp --system examples/mesh_chip.py:system
 abele sweep mlp --system examples/mesh_chip.py:system --set tiles=64,256,1024 --set exchange_bytes_per_cycle=8,16
 """
 

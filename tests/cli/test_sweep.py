@@ -129,3 +129,40 @@ def test_mistakes(abele, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     for module, option in (("pyarrow", "--out"), ("matplotlib", "--plot")):
         monkeypatch.setitem(sys.modules, module, None)
         assert "abele[sweep]" in abele(*SWEEP, *SETS, option, "x.svg").one_paragraph()
+
+
+def test_8_bit_floats_by_option(abele) -> None:
+    rows = abele(
+        "sweep",
+        "mlp",
+        "--system",
+        "c600",
+        "--jobs",
+        "1",
+        "--set",
+        "half=true",
+        "--set",
+        "batch=64",
+        "--set",
+        "partials=f16",
+        "--set",
+        "float8=f143",
+        "--json",
+    ).json
+    said = abele(
+        "profile",
+        "mlp",
+        "--system",
+        "c600",
+        "--half",
+        "--batch",
+        "64",
+        "--partials",
+        "f16",
+        "--float8",
+        "f143",
+        "--json",
+    ).json
+    assert rows[0]["cycles"] == said["cycles"] and any("f143" in step["types"] for step in said["steps"])
+    refused = abele("profile", "mlp", "--system", "bow", "--half", "--float8", "f143").one_paragraph()
+    assert "'bow' has no float8 matrix unit" in refused and "c600" in refused

@@ -54,13 +54,15 @@ def test_a_chip_with_an_exchange_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in (
         ("profile", "mlp", "--small", "--report", "report"),
-        ("sweep", "mlp", "--small", "--set", "tiles=64,256", "--jobs", "2", "--out", "rows.parquet"),
+        ("sweep", "mlp", "--small", "--set", "exchange_bytes_per_cycle=2,64", "--jobs", "2", "--out", "rows.parquet"),
+        ("tune", "mlp", "--small", "--only", "stages=1", "--only", "batch=1,4", "--only", "replicas=1", "--jobs", "1"),
     ):
         main([*command, "--system", f"{file}:system"])
     assert "mesh" in (tmp_path / "report/profile.json").read_text()
+    assert (tmp_path / "mlp.options").exists()
 
     from abele.sweep.table import read_rows
 
     rows = read_rows(tmp_path / "rows.parquet")
-    assert [(row["tiles"], row["error"]) for row in rows] == [(64, ""), (256, "")]
-    assert rows[0]["cycles_exchange"] != rows[1]["cycles_exchange"] > 0
+    assert [(row["exchange_bytes_per_cycle"], row["error"]) for row in rows] == [(2, ""), (64, "")]
+    assert rows[0]["cycles_exchange"] > rows[1]["cycles_exchange"] > 0

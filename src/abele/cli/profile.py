@@ -49,6 +49,9 @@ def profile(
     recompute: str = typer.Option("checkpoints", help=f"What the backward pass computes again: {', '.join(HOW)}."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
     partials: str = typer.Option("", help="f16 or f32: the type in which products are summed (default: the model's)."),
+    float8: str = typer.Option(
+        "", help="f143 or f152: with --half, products of weights in 8-bit floats (chips that have them: c600)."
+    ),
     memory_proportion: float = typer.Option(
         0.6, min=0.0, max=1.0, help="Share of tile memory that the temporaries of one operation may take."
     ),
@@ -85,6 +88,7 @@ def profile(
         "shard": shard,
         "small": small,
         "partials": partials,
+        "float8": float8,
         "memory_proportion": memory_proportion,
     }
     if options is not None:
@@ -165,7 +169,7 @@ class _Asked:
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
         names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload", "planner")
-        names += ("partials", "memory_proportion", "shard")
+        names += ("partials", "float8", "memory_proportion", "shard")
         self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 
