@@ -146,6 +146,25 @@ def test_depthwise_convolution_leaves_the_matrix_unit_alone():
     assert plan.sets[0].vertex in ("ConvSlic", "ConvVmac")
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_channels_are_done_in_turns_when_memory_is_short(name, kernel):
+    """The same numbers, in parts of the result's channels one after another; some with partials in every part."""
+    chip = gc200.derive("short", tiles=8, tile_memory=1536)
+    turns = []
+    for channels, size in ((8, 5), (64, 5), (64, 1)):
+        pad = ((kernel // 2,) * 2,) * 2
+        given = {"strides": (1, 1), "padding": pad, "dilation": (1, 1), "groups": 1}
+        x, w, y = f32(2, 32, size, size), f32(channels, 32, kernel, kernel), f32(2, channels, size, size)
+        case = case_of(name, given, x, w, y)
+        homes = [flat(t, chip) for t in case.operands]
+        plan = plan_and_run(case, chip, homes)
+        uses = [Use("x", t) for t in (*case.operands, *case.results)]
+        assert not list(check_plan(plan, uses[:2], uses[2:], homes, chip.tiles))
+        turns.append(sum(s.vertex.startswith("Conv") for s in plan.sets))
+    assert max(turns) > 1
+
+
 def test_halo_is_read_and_no_more():
     """Rows in 4 parts: a window of 3 reads one row beyond its own on each side."""
     chip = machine(4)

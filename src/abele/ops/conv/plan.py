@@ -1,7 +1,8 @@
 """How convolutions and their gradients lie on the tiles: split over batch, groups, channels and field.
 
 The three maps are planned alike. Each has axes that its result keeps and axes that it sums over; a split of the
-latter leaves partials, which a second compute set adds up. A block of the field reads its window with the halo;
+latter leaves partials, which further compute sets add up. What does not fit the memory that an operation may take is
+done in turns, a part of the result's channels each. A block of the field reads its window with the halo;
 the gradient of the input reads the inverse window. Costs counted: exchange of what does not lie at home, the
 cheapest vertex (matrix unit, Slic, Vmac, Hmac), transposes within the tile, exchange and sum of partials.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
 from abele.ops.plans.halo import Halo
-from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
+from abele.ops.plans.partials import partials_type, reduce_costs, reduce_turn, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import float8_methods
-from abele.ops.plans.search import Dimension, Parts, score_of, search
+from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
 from abele.ops.plans.vertices import region_shape
 from abele.ops.rules import extents
@@ -134,6 +135,42 @@ class Map:
     def names(self) -> tuple[str, ...]:
         return tuple(d.name for d in self.dimensions)
 
+    @property
+    def channel(self) -> str:
+        """The channels of the result, which are done in turns when memory is short."""
+        return "c" if self.name == "conv_input_grad" else "o"
+
+    def part(self, turns: int, turn: int | None = 0) -> Map:
+        """The map of one of ``turns`` equal parts of its channels: the dimension comes apart in (turn, within).
+
+        ``None`` for the turn leaves the whole. The axis of that name, of size 1, says which turn it is.
+        """
+        if turns == 1:
+            return self
+        here = Span() if turn is None else Span(0, offset=turn)
+
+        def cut(halo: Halo) -> Halo:
+            if self.channel not in halo.axes:
+                return halo
+            at = halo.axes.index(self.channel)
+            return Halo(
+                (*halo.sizes[:at], turns, halo.sizes[at] // turns, *halo.sizes[at + 1 :]),
+                (*halo.axes[:at], None if turn is None else "turn", *halo.axes[at:]),
+                (*halo.spans[:at], here, *halo.spans[at:]),
+            )
+
+        dimensions = [replace(d, size=d.size // turns) if d.name == self.channel else d for d in self.dimensions]
+        return replace(
+            self,
+            dimensions=(*dimensions, Dimension("turn", 1, splits=False)),
+            operands=(cut(self.operands[0]), cut(self.operands[1])),
+            result=cut(self.result),
+        )
+
+
+AMP_OUTPUTS = 8
+"""With so many channels on both sides a block of weights fills the matrix unit, and dot products are not tried."""
+
 
 def methods_of(chip: Chip, it: Map) -> tuple[str, ...]:
     """The vertices that can do a map with so many channels in a group."""
@@ -144,7 +181,8 @@ def methods_of(chip: Chip, it: Map) -> tuple[str, ...]:
         return (*amp, "amp_swapped", "hmac") if amp else ("hmac",)
     if it.dtype.is_float8:
         return float8_methods(chip, it.name, amp)
-    found = (*amp, "hmac")
+    # dot products of whole words do 4 products a cycle, the matrix unit at least 16
+    found = (*amp, "hmac") if not amp or c < chip.amp_in_group(it.dtype) or o < AMP_OUTPUTS else amp
     if o == c == 1 and taps > 1:
         found += ("vmac",)
     if o == c and o <= 4 and taps > 1 and it.dtype is DType.F16 and max(it.strides) <= 2 and chip.slic_chains_f16:
@@ -254,11 +292,12 @@ def _turned(question: Question) -> tuple[bool, bool]:
     return (question.operation == "conv_weight_grad" and decided[0], decided[1])
 
 
-def _costs(question: Question, it: Map, methods: Sequence[str]):
-    """The objective: cycles, and how full the fullest tile gets."""
+def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
+    """The objective: cycles of ``turns`` such maps, and how full the fullest tile gets."""
     chip, turned = question.chip, _turned(question)
-    free = tuple(home is None for home in question.homes)
+    free = tuple(home is None and turns == 1 for home in question.homes)
     (result,) = question.results
+    result = result.with_shape((math.prod(result.shape) // turns,))
 
     followed = [frozenset(name for name in operand.axes if name) for operand in it.operands]
 
@@ -297,25 +336,50 @@ def _costs(question: Question, it: Map, methods: Sequence[str]):
         left = np.where(split | (it.partials is not result.dtype), made * it.partials.bytes, 0)
         cycles = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
-        stays_here = for_good + np.where(split, result.size / chip.tiles, made) * result.dtype.bytes
+        stays_here = for_good + np.where(split, result.size / chip.tiles, made) * result.dtype.bytes * turns
         allowed = question.options.memory_proportion * chip.tile_memory
-        return cycles, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
+        return cycles * turns, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
 
     return cost, order
 
 
-def _choose(question: Question, it: Map) -> tuple[Grid, str]:
-    """The grid and the method with the least cycles that fit."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A split: the grid, the method, and in how many turns the channels of the result are done."""
+
+    score: float
+    grid: Grid
+    method: str
+    turns: int = 1
+
+
+MOST_TURNS = 32
+"""More turns than this are not looked for: a convolution that still does not fit is reported."""
+
+
+def _choose(question: Question, it: Map) -> _Choice:
+    """The least cycles that fit; what does not fit at once is done in turns."""
+    best = _best_of(question, it, 1)
+    turns, channels = 2, next(d.size for d in it.dimensions if d.name == it.channel)
+    while best.score >= DOES_NOT_FIT and turns <= MOST_TURNS and channels % turns == 0:
+        start = {axis.name: axis.parts for axis in best.grid.axes}
+        best = min(best, _best_of(question, it.part(turns), turns, start), key=lambda choice: choice.score)
+        turns *= 2
+    return best
+
+
+def _best_of(question: Question, it: Map, turns: int, start: Mapping[str, int] | None = None) -> _Choice:
+    """The grid and the method with the least cycles that fit, in so many turns; ``start``: as for ``search``."""
     chip = question.chip
     sizes = {d.name: d.size for d in it.dimensions}
     methods = methods_of(chip, it)
-    cost, order = _costs(question, it, methods)
-    parts, score = search(it.dimensions, chip.tiles, cost)
+    cost, order = _costs(question, it, methods, turns)
+    parts, score = search(it.dimensions, chip.tiles, cost, start)
     blocks = math.prod(parts.values())
     first = aligned_first(chip, question.first) if 2 * blocks <= chip.tiles else 0
     axes = {d.name: d.axis(parts[d.name]) for d in it.dimensions}
     grid = Grid(tuple(axes[name] for name in order(parts)), chip.tiles, first)
-    for home in question.homes:
+    for home in question.homes if turns == 1 else ():
         # an operand that already lies as such a map would read it: the same weights once more
         if home is None or {a.name: a.size for a in home.grid.axes} != sizes:
             continue
@@ -330,14 +394,15 @@ def _choose(question: Question, it: Map) -> tuple[Grid, str]:
         types = (str(it.dtype), str(it.partials), (False, False))
         return int(vertex_cycles(chip, it.name, method, lengths, it.kernel, it.strides, *types))
 
-    return grid, min(methods, key=cycles)
+    return _Choice(score, grid, min(methods, key=cycles), turns)
 
 
 @plan_for("conv", "conv_input_grad", "conv_weight_grad")
 def plan_conv(question: Question) -> Plan:
-    """Partial results and, where a summed axis is split, their reduction."""
+    """Partial results and, where a summed axis is split, their reduction; both once for every turn."""
     it = Map.of(question)
-    grid, method = _choose(question, it)
+    choice = _choose(question, it)
+    grid, turns = choice.grid, choice.turns
     given = dict(question.attributes)
     attributes: dict[str, Attribute] = {
         "strides": it.strides,
@@ -345,24 +410,41 @@ def plan_conv(question: Question) -> Plan:
         "padding": given["padding"],
         "dilation": given["dilation"],
         "kernel": it.kernel,
-        "method": method,
+        "method": choice.method,
         "partials": str(it.partials),
         "turned": _turned(question),
+        "turns": tuple(o.axes.index("turn") if "turn" in o.axes else -1 for o in it.part(turns).operands),
     }
-    reads = tuple(read(question, i, operand.layout(grid)) for i, operand in enumerate(it.operands))
-    kind = _kind(it.name, method)
-    home = it.result.layout(grid)
+    kind = _kind(it.name, choice.method)
     split = [grid.axis(name) for name in it.summed if grid.axes[grid.axis(name)].parts > 1]
-    if not split:
-        return Plan((ComputeSet(kind, grid, reads, (Access("out0", home),), attributes),), (), (home,))
     counts = tuple(grid.axes[i].parts for i in split)
     spans = tuple(Span.part_of(i, grid.axes[i]) for i in split)
-    made = Layout(grid, (*counts, *home.shape), (*spans, *home.spans))
-    partial = ComputeSet(kind, grid, reads, (Access("tmp0", made),), attributes)
     depth = math.prod(counts)
-    temporary = TensorType((depth, *question.results[0].shape), it.partials)
-    summed = reduction(question, 0, depth, made=it.result.layout(grid))
-    return Plan((partial, *summed.sets), (temporary, *summed.temporaries), (summed.home,))
+    sets: list[ComputeSet] = []
+    temporaries: list[TensorType] = []
+    home = it.part(turns, None).result.layout(grid)
+    for turn in range(turns):
+        now = it.part(turns, turn)
+        reads = tuple(read(question, i, operand.layout(grid)) for i, operand in enumerate(now.operands))
+        here = now.result.layout(grid)
+        if not split:
+            sets.append(ComputeSet(kind, grid, reads, (Access("out0", here),), attributes))
+            continue
+        # a partial result has no turns: it is the part of one
+        at = now.result.axes.index("turn") if turns > 1 else len(here.shape)
+        shape, own = (*here.shape[:at], *here.shape[at + 1 :]), (*here.spans[:at], *here.spans[at + 1 :])
+        made = Layout(grid, (*counts, *shape), (*spans, *own))
+        sets.append(ComputeSet(kind, grid, reads, (Access(f"tmp{turn}", made),), attributes))
+        temporaries.append(TensorType((depth, *shape), it.partials))
+        if turns > 1:
+            summed, home = reduce_turn(question.chip, (depth, *shape), at, turn, turns)
+            sets.append(summed)
+    if split and turns == 1:
+        done = reduction(question, 0, depth, made=home)
+        sets.extend(done.sets)
+        temporaries.extend(done.temporaries)
+        home = done.home
+    return Plan(tuple(sets), tuple(temporaries), (home,))
 
 
 # The vertices
@@ -384,7 +466,13 @@ def _window(block: Block, read_: int, attributes: Mapping[str, Attribute], piece
     return padded(piece, starts, sizes)
 
 
+def _whole(pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> list[np.ndarray]:
+    """Pieces without the dimension that says whose turn it is."""
+    return [p if at < 0 else p.squeeze(at) for p, at in zip(pieces, attributes["turns"], strict=True)]
+
+
 def _conv(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> Sequence[np.ndarray]:
+    pieces = _whole(pieces, attributes)
     y = convolve(_window(block, 0, attributes, pieces[0]), pieces[1], attributes["strides"], attributes["dilation"])
     return [y.reshape(region_shape(block.writes[0]))]
 
@@ -397,11 +485,13 @@ def _input_grad(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[
         for (a, _), s, p, r in zip(field, attributes["strides"], attributes["padding"], region, strict=True)
     ]
     sizes = [b - a for a, b in field]
+    pieces = _whole(pieces, attributes)
     dx = spread_gradient(pieces[0], pieces[1], attributes["strides"], attributes["dilation"], starts, sizes)
     return [dx.reshape(region_shape(block.writes[0]))]
 
 
 def _weight_grad(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> Sequence[np.ndarray]:
+    pieces = _whole(pieces, attributes)
     dy, x = pieces[0], _window(block, 1, attributes, pieces[1])
     dw = weight_gradient(dy, x, attributes["kernel"], attributes["strides"], attributes["dilation"])
     return [dw.reshape(region_shape(block.writes[0]))]

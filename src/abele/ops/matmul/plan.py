@@ -21,7 +21,7 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.matmul.op import matmul_reference, product_sizes
 from abele.ops.plans.layouts import covers, fullest, own, read_like, split_dims, view
-from abele.ops.plans.partials import partials_type, reduce_costs, reduction, set_cycles
+from abele.ops.plans.partials import partials_type, reduce_costs, reduce_turn, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import METHODS, float8_methods, vertex_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
@@ -424,7 +424,7 @@ def plan_matmul(question: Question) -> Plan:
         sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
         temporaries.append(TensorType(made.shape, product.partials))
         if turns > 1:
-            summed, home = _reduce_turn(question.chip, made.shape, home.shape, out.index(axis), turn, turns)
+            summed, home = reduce_turn(question.chip, made.shape, out.index(axis), turn, turns)
             sets.append(summed)
     temporaries += [question.operands[i] for i in before]
     if turns == 1 and k.parts > 1:
@@ -447,21 +447,6 @@ def _arrangements(question: Question, product: Product, grid: Grid, axis: str, t
         if how.cycles < turns * int(_transposing(question.chip, product, i, groups, largest)):
             found[i] = how
     return found
-
-
-def _reduce_turn(
-    chip: Chip, made: tuple[int, ...], shape: tuple[int, ...], at: int, turn: int, turns: int
-) -> tuple[ComputeSet, Layout]:
-    """Sum the partials of one turn into its part of the result. ``at``: the dimension that the turns divide."""
-    rows, columns = math.prod(made[1 : 1 + at]), math.prod(made[1 + at :])
-    split = split_dims((rows, columns), chip.tiles, names=("r", "c"))
-    grid = Grid((*split.axes, Axis("turn", 1)), chip.tiles)
-    view = (rows, turns, columns)
-    home = Layout(grid, view, (Span(0), Span(), Span(1)))
-    write = Layout(grid, view, (Span(0), Span(2, offset=turn), Span(1)))
-    partial = Layout(grid, (made[0], rows, columns), (Span(), Span(0), Span(1)))
-    reads = (Access(f"tmp{turn}", partial),)
-    return ComputeSet("ReducePartials", grid, reads, (Access("out0", write),)), home
 
 
 # The vertices

@@ -43,7 +43,8 @@ class Halo:
             if not span.stride:
                 continue
             touched = (span.stride * (lengths[name] - 1) + span.extent - 1) // span.divide + 1
-            count = count * np.where(parts[name] == 1, size, np.minimum(size, touched))
+            whole = (parts[name] == 1) & (not span.exact)
+            count = count * np.where(whole, size, np.minimum(size, touched))
         return count
 
     def lies_once(self, parts: Parts, every: Sequence[str]) -> Any:

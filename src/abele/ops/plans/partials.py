@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from abele.ir.graph import Attribute
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
-from abele.ops.plans.layouts import even, flat, fullest, refined, view, whole
+from abele.ops.plans.layouts import even, flat, fullest, refined, split_dims, view, whole
 from abele.ops.plans.planning import Question
 from abele.ops.plans.vertices import region_shape
 from abele.schedule.geometry import shared_out
@@ -102,6 +103,20 @@ def reduction(
         name, have = sets[-1].writes[0].name, count
     sets.append(_sum(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)), "out0", home))
     return Reduction(tuple(sets), tuple(temporaries), home)
+
+
+def reduce_turn(chip: Chip, made: tuple[int, ...], at: int, turn: int, turns: int) -> tuple[ComputeSet, Layout]:
+    """Sum the partials of one turn, temporary ``turn`` of shape ``made``, into its part of the first result.
+
+    ``at``: the dimension of the result that the turns divide. Also where the result of all turns lies.
+    """
+    rows, columns = math.prod(made[1 : 1 + at]), math.prod(made[1 + at :])
+    split = split_dims((rows, columns), chip.tiles, names=("r", "c"))
+    grid = Grid((*split.axes, Axis("turn", 1)), chip.tiles)
+    seen = (rows, turns, columns)
+    write = Layout(grid, seen, (Span(0), Span(2, offset=turn), Span(1)))
+    partial = Layout(grid, (made[0], rows, columns), (Span(), Span(0), Span(1)))
+    return _sum(f"tmp{turn}", partial, "out0", write), Layout(grid, seen, (Span(0), Span(), Span(1)))
 
 
 def _sum(source: str, read: Layout, target: str, write: Layout) -> ComputeSet:

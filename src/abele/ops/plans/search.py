@@ -98,8 +98,13 @@ def score_of(cycles: np.ndarray, load: np.ndarray) -> np.ndarray:
     return np.where(load <= 1.0, cycles, DOES_NOT_FIT * np.maximum(load, 1.0))
 
 
-def search(dimensions: Sequence[Dimension], tiles: int, cost: Cost) -> tuple[dict[str, int], float]:
-    """The split with the best score, and its score; among equal ones the fewest tiles win."""
+def search(
+    dimensions: Sequence[Dimension], tiles: int, cost: Cost, start: Mapping[str, int] | None = None
+) -> tuple[dict[str, int], float]:
+    """The split with the best score, and its score; among equal ones the fewest tiles win.
+
+    ``start``: a split that is refined where it is better than all of the thin sets, as far as its parts can be had.
+    """
     names = [d.name for d in dimensions]
     open_axes = [i for i, d in enumerate(dimensions) if d.units > 1]
 
@@ -110,6 +115,10 @@ def search(dimensions: Sequence[Dimension], tiles: int, cost: Cost) -> tuple[dic
 
     each = max(3, int(THIN_SPLITS ** (1 / max(1, len(open_axes)))))
     best, score = evaluate(_products([_thinned(d.units, tiles, min(each, 16)) for d in dimensions], tiles))
+    if start is not None:
+        given, value = evaluate([np.array([min(start.get(d.name, 1), d.units)]) for d in dimensions])
+        if value < score:
+            best, score = given, value
     groups: list[tuple[int, ...]] = list(itertools.combinations(open_axes, 2)) or [(i,) for i in open_axes]
     if len(open_axes) == 3:
         groups.append(tuple(open_axes))  # where two axes alone cannot leave a split, all three may
