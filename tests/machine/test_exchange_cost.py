@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from abele.charge.columns import mean_distance
+from abele.errors import UserProgramError
 from abele.machine import find_system, gc200, one_ipu
 from abele.machine.exchange import exchange_cycles, exchange_cycles_two_rates
 from abele.schedule.layout import Axis, Grid, Layout, Span, spread
@@ -44,6 +45,15 @@ def test_the_key_covers_the_function_and_what_it_uses(tmp_path: Path) -> None:
     assert len({*keys, gc200.derive("own").key()}) == 4
     (tmp_path / "again").mkdir()
     assert own(tmp_path / "again", 2, 4).key() in keys
+
+
+def test_what_it_raises_names_its_line(tmp_path: Path) -> None:
+    chip = own(tmp_path, 0, 4)
+    with pytest.raises(UserProgramError, match=r"exchange on the chip 'own' raised ZeroDivisionError.*own04.py:8"):
+        exchange_cycles(chip, 64)
+    chip = gc200.derive("own", vertex_costs={"Gather": lambda chip, rows: rows})
+    with pytest.raises(UserProgramError, match="'Gather' on the chip 'own' raised TypeError"):
+        chip.estimate("Gather", rows=1, row_elements=4)
 
 
 class Mesh:

@@ -14,10 +14,10 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from abele.errors import InvalidOption, suggest
+from abele.errors import AbeleError, InvalidOption, UserProgramError, suggest
 from abele.machine.constants import FLOAT8, Constant, changed, checked, complete, dtype_bytes, number
 from abele.machine.cycles import ESTIMATES, Estimate
-from abele.user import is_own
+from abele.user import is_own, line_of
 
 VertexCost = Callable[..., Any]
 """``function(chip, **fields) -> tile cycles``; fields are integers, NumPy integer arrays or dtype names."""
@@ -182,7 +182,7 @@ class Chip:
         """
         own = self.vertex_costs.get(vertex)
         if own is not None:
-            return own(self, **fields)
+            return self._asked(f"the vertex '{vertex}'", own, **fields)
         try:
             known = ESTIMATES[vertex]
         except KeyError:
@@ -191,6 +191,23 @@ class Chip:
                 remedy=f"{suggest(vertex, ESTIMATES)} Or register one with abele.machine.cycles.estimate.".strip(),
             ) from None
         return known(self, **fields)
+
+    def exchange(self, received: Any, sent: Any, **how: Any) -> Any:
+        """Cycles of one exchange by the chip's own ``exchange_cost``; see `ExchangeCost` for the arguments."""
+        assert self.exchange_cost is not None
+        return self._asked("an exchange", self.exchange_cost, received, sent, **how)
+
+    def _asked(self, what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """What a function of the chip's own gives; what it raises becomes ``UserProgramError`` with its line."""
+        try:
+            return function(self, *arguments, **named)
+        except AbeleError:
+            raise
+        except Exception as error:
+            raise UserProgramError(
+                f"The cycles of {what} on the chip '{self.name}' raised {type(error).__name__}: {error}",
+                where=line_of(error),
+            ) from error
 
     def estimate_of(self, vertex: str) -> Estimate:
         """The record behind `estimate`: function, source and confidence."""

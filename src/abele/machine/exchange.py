@@ -45,7 +45,7 @@ def exchange_cycles(
     programs of the vendor's compiler (osmarks/ipu-stack, docs/EXCHANGE_INSTRUCTION_REFERENCE.md).
     """
     if chip.exchange_cost is not None:
-        return chip.exchange_cost(chip, received, sent, paired=paired, messages=messages, distance=distance)
+        return chip.exchange(received, sent, paired=paired, messages=messages, distance=distance)
     none = received * 0
     both = (none, received) if paired else (received, none)
     return exchange_cycles_two_rates(chip, *both, sent, messages=messages)
