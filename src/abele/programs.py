@@ -11,7 +11,7 @@ from typing import Any
 
 from abele import user
 from abele.compile.passes.update import Optimiser
-from abele.compile.pipelines import CompileOptions
+from abele.compile.pipelines import OVERLAP, CompileOptions
 from abele.errors import AbeleError, Bug, InvalidOption, UserProgramError, suggest
 from abele.ir.graph import Graph, Port
 from abele.ir.text import parse_graph
@@ -149,9 +149,14 @@ def compile_options(
     planner: str = "best",
     float8: str = "",
     pipeline: str = "grouped",
+    offload_weights: bool = False,
+    offload_activations: bool = False,
+    phased: str = "",
+    io_tiles: int = 0,
+    accumulator: str = "",
     partials: str = "",
 ) -> CompileOptions:
-    """Options for a loaded model; unknown names raise ``InvalidOption``."""
+    """Options for a loaded model; unknown names raise ``InvalidOption``. With ``io_tiles`` all transfers overlap."""
     spec = None
     if optimizer not in OPTIMISERS:
         raise InvalidOption(f"There is no optimizer {optimizer!r}", remedy=suggest(optimizer, OPTIMISERS))
@@ -172,6 +177,12 @@ def compile_options(
         float8=float8,
         plan=PlanOptions(memory_proportion, planner),
         pipeline=pipeline,
+        offload_weights=offload_weights,
+        offload_activations=offload_activations,
+        phased=phased,
+        io_tiles=io_tiles,
+        overlap=OVERLAP if io_tiles else (),
+        accumulator=accumulator,
     )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from abele.compile.executable import compile_graph
 from abele.compile.pipelines import CompileOptions
 from abele.cost import cost
+from abele.engine import Engine
+from abele.ir import evaluate
 from abele.ir.builder import Builder
 from abele.ir.graph import Origin, Port
 from abele.ir.types import f16
@@ -26,6 +30,25 @@ def _graph():
         (y,) = b.call("layer", (y,))
         (y,) = b.call("layer", (y,))
     return b.finish([y], [Port("anchor", "y")])
+
+
+def test_what_several_read_is_transferred_once() -> None:
+    """Three operations of IPU 1 read what IPU 0 makes, through a view too: it crosses once, and the numbers stay."""
+    b = Builder("main")
+    y = b.exp(b.input(SIZE, "data", "x"))
+    with b.at(Origin(stage=1, ipu=1)):
+        z = b.matmul(y, b.tanh(b.add(y, b.constant(0.5, y.dtype))))
+        z = b.add(b.reshape(z, shape=(4096,)), b.reshape(y, shape=(4096,)))
+    graph = b.finish([z], [Port("anchor", "y")])
+    system = find_system("bow-2000").with_ipus(2)
+    schedule = compile_graph(graph, CompileOptions(system, fuse=False)).schedule
+    steps = {s.name: s for s in cost(schedule, system).steps}
+    assert steps["transfer"].linked == SIZE.bytes and steps["transfer"].cycles.links > 0
+    assert steps["matmul"].linked == steps["tanh"].linked == 0
+    x = (np.random.default_rng(0).standard_normal(SIZE.shape) / 8).astype(np.float16)
+    (made,) = Engine(schedule, threads=1).run({"x": x[None, None]}).values()
+    (wanted,) = evaluate(graph, [x])
+    np.testing.assert_allclose(made[0, 0].astype(float), wanted, rtol=2e-3, atol=1e-3)
 
 
 def test_only_the_first_call_crosses() -> None:

@@ -49,6 +49,11 @@ def train(steps=3, kind="adam", clip=0.0, **changes):
         {"recompute": "recompute_all"},
         {"recompute": "pipeline", "stages": 2, "split": True},
         {"stages": 2, "split": True},
+        {"offload_weights": True},
+        {"offload_activations": True, "stages": 2, "split": True},
+        {"offload_weights": True, "offload_activations": True, "io_tiles": 32, "overlap": ("host", "streaming")},
+        {"phased": "serial", "stages": 2, "split": True, "recompute": "standard"},
+        {"phased": "parallel", "stages": 3, "split": True, "offload": True},
         {"stages": 2, "split": True, "pipeline": "interleaved"},
         {"stages": 2, "split": True, "pipeline": "sequential"},
         {"outline": False},
@@ -132,3 +137,37 @@ def test_kinds_of_pipeline():
     assert first[0] > first[1] > first[2]
     with pytest.raises(InvalidOption, match=r"no pipeline 'grouping'.*grouped"):
         CompileOptions(find_system("m2000"), pipeline="grouping")
+
+
+def test_weights_and_activations_leave_the_tiles():
+    """Of 17 KiB of weights a module's alone are on the tiles at a time; it all comes back from streaming memory."""
+    _, _, near = train(1)
+    _, _, far = train(1, offload_weights=True, offload_activations=True)
+    moments = [sum(p.memory.always[kind].sum() for kind in ("state",)) for p in (near, far)]
+    assert moments[1] < moments[0] - 2 * 4 * 32 * 32
+    moved = {s.name for s in far.steps if s.cycles.host and s.name.startswith("remote")}
+    assert moved == {"remote_load", "remote_store"}
+    assert far.cycles.host > near.cycles.host
+    assert all(s.cycles.host == 0 for s in near.steps if s.name.startswith("remote"))
+
+
+def test_overlapped_transfers_cost_what_is_waited_for():
+    asked = {"offload_weights": True, "offload_activations": True}
+    _, _, apart = train(1, **asked, io_tiles=32)
+    _, _, beside = train(1, **asked, io_tiles=32, overlap=("host", "streaming"))
+    assert beside.cycles.host < apart.cycles.host
+    assert beside.cycles.total < apart.cycles.total
+    assert beside.cycles.exchange > apart.cycles.exchange  # from the tiles set aside to those that compute
+    assert beside.memory.totals.shape == (1, find_system("m2000").chip.tiles - 32)
+    rows = sum(s.cycles.total * s.times for s in beside.steps)
+    assert rows == pytest.approx(beside.cycles.total)
+    with pytest.raises(InvalidOption, match="tiles of their own"):
+        CompileOptions(find_system("m2000"), overlap=("host",))
+
+
+def test_phases_take_turns_on_one_or_two_groups_of_ipus():
+    asked = {"stages": 4, "split": True}
+    serial, parallel = (train(1, **asked, phased=kind)[2] for kind in ("serial", "parallel"))
+    assert (serial.ipus, parallel.ipus) == (1, 2)
+    assert parallel.cycles.host < serial.cycles.host
+    assert not serial.timeline.folds or all(f.stages == 1 for f in serial.timeline.folds)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abele.charge.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
+from abele.charge.overlap import Channel, exposed, overlapped
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.machine.collectives import collective_seconds, group_size, sent_bytes
@@ -140,6 +141,7 @@ class Charger:
         self.functions: dict[str, Cycles] = {}
         self.stages: dict[str, dict[Place, Cycles]] = {}
         self.slots: dict[int, tuple[float, int]] = {}
+        self.hidden: dict[str, float] = {}
 
     # plans ---------------------------------------------------------------------------------------------------
 
@@ -322,20 +324,55 @@ class Charger:
         return self.functions[function.name]
 
     def _function(self, function: Function) -> Cycles:
-        total, stages = Cycles(), dict[Place, Cycles]()
+        total, stages, channel = Cycles(), dict[Place, Cycles](), Channel()
+        hidden = 0.0
         for node, shared in _runs(function.nodes):
+            waited = Cycles(host=channel.wait(node))
+            channel.now += waited.total
             if isinstance(node, Step):
                 cost = self._step(node, shared)
+                if overlapped(node):
+                    beside, cost = cost.host, self._apart(node)
+                    channel.now += cost.total
+                    if has(node.operation, "host"):
+                        hidden += beside
+                    else:
+                        channel.start(node, beside)
+                else:
+                    channel.now += cost.total
+                cost += waited
                 self.nodes[id(node)] = cost
                 inside = {place_of(node): cost}
             else:
                 cost, inside = self._control(node)
+                hidden += self.hidden[node.function] if isinstance(node, Call) else 0.0
+                channel.now += cost.total
+                cost += waited
+                self.nodes[id(node)] += waited
                 self.totals[id(node)] = cost
+                inside[place_of(node)] = inside.get(place_of(node), Cycles()) + waited
             total += cost
             for place, part in inside.items():
                 stages[place] = stages.get(place, Cycles()) + part
-        self.stages[function.name] = stages
+        if channel.last is not None:
+            rest, place = Cycles(host=channel.finish()), place_of(channel.last)
+            self.nodes[id(channel.last)] += rest
+            stages[place] += rest
+            total += rest
+        self.stages[function.name], self.hidden[function.name] = stages, hidden
         return total
+
+    def _apart(self, step: Step) -> Cycles:
+        """What the computing tiles take part in of a transfer that overlaps: the exchange with the tiles set aside."""
+        tiles = self.schedule.io_tiles
+        if not tiles:
+            return Cycles()
+        use = (step.results or step.operands)[0]
+        here = int(self.columns.elements(self.schedule.tensors[use.tensor].home).max()) * use.type.dtype.bytes
+        there = -(-use.type.bytes // tiles)
+        received, sent = (here, there) if step.results else (there, here)
+        cycles = float(exchange_cycles(self.chip, received, sent))
+        return Cycles(exchange=cycles, sync=float(sync_cycles(self.system)))
 
     def _step(self, step: Step, shared: Sequence[Node]) -> Cycles:
         cost = self.plan(step).cycles
@@ -348,6 +385,8 @@ class Charger:
             )
         if has(step.operation, "collective"):
             return cost + self._collective(step, shared)
+        if has(step.operation, "transfer"):
+            return cost + self._copy(step.operation, [(step.operands[0].tensor, step.results[0].tensor)])
         return cost
 
     def _host(self, size: float) -> float:
@@ -392,12 +431,17 @@ class Charger:
             return body + around, inside
         turns = self._copy(callee.name, copies.turns)
         between = turns * max(0, node.count - 1)
-        self.nodes[id(node)] = around + between
+        hidden = self.hidden[callee.name] if node.count else 0.0
         if node.stages > 1 and node.count:
             slot, ramp = self._slot(node, by_place[callee.name])
+            slot += Cycles(host=max(0.0, hidden - slot.total))
+            around += Cycles(host=hidden)
+            self.nodes[id(node)] = around + between
             self.slots[id(node)] = slot.total, ramp
             total = slot * node.count + Cycles(bubble=ramp * slot.total) + around + between
             return total, {here: total}
+        around += Cycles(host=exposed(hidden, body.total, node.count))
+        self.nodes[id(node)] = around + between
         inside = {place: part * node.count for place, part in by_place[callee.name].items()}
         inside[here] = inside.get(here, Cycles()) + around + between
         return body * node.count + around + between, inside
@@ -466,7 +510,11 @@ class Charger:
         """What one device iteration costs before and after main: data in, results out, states moved to their place."""
         s = self.schedule
         begin, end = (Cycles(host=self.chip.cycles(self._host(size))) for size in self.ends_bytes())
-        end += Cycles(host=self.chip.cycles(self.system.host_step_seconds)) + self._copy(s.main.name, self.live.final)
+        # Streams of main itself overlap with the device iterations before and behind.
+        hidden = max(0.0, self.hidden[s.main.name] - self.functions[s.main.name].total)
+        end += Cycles(host=hidden + self.chip.cycles(self.system.host_step_seconds)) + self._copy(
+            s.main.name, self.live.final
+        )
         return begin, end
 
 

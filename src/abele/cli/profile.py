@@ -66,6 +66,17 @@ def profile(
         help="Spread the optimizer's state over the replicas, for weights of at least so many elements (8192 is usual; "
         "0: for none).",
     ),
+    offload_weights: bool = typer.Option(False, "--offload-weights", help="Keep the weights there too."),
+    offload_activations: bool = typer.Option(
+        False, "--offload-activations", help="Keep there what the backward pass reads of the forward."
+    ),
+    phased: str = typer.Option(
+        "", help="Phased execution, serial or parallel: the stages are phases, swapped through streaming memory."
+    ),
+    io_tiles: int = typer.Option(
+        0, min=0, help="Tiles of each IPU set aside for transfers, which then run beside compute."
+    ),
+    accumulator: str = typer.Option("", help="Type of gradient accumulators: f16 or f32 (default: the gradient's)."),
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -86,6 +97,11 @@ def profile(
         "offload": offload,
         "planner": planner,
         "shard": shard,
+        "offload_weights": offload_weights,
+        "offload_activations": offload_activations,
+        "phased": phased,
+        "io_tiles": io_tiles,
+        "accumulator": accumulator,
         "small": small,
         "partials": partials,
         "float8": float8,
@@ -94,7 +110,7 @@ def profile(
     if options is not None:
         given = {name for name in settings if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
         settings |= {name: v for name, v in read_options(options, train).items() if name not in given}
-    if settings["stages"] > 1 and settings["accumulate"] == 1:
+    if settings["stages"] > 1 and settings["accumulate"] == 1 and not settings["phased"]:
         settings["accumulate"] = 2 * settings["stages"]
     with progress(as_json) as tell:
         asked = _Asked(model, system, settings, Cache() if cache else None, tell, weights=run > 0)
@@ -168,9 +184,9 @@ class _Asked:
         self.loaded = programs.load(
             model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
         )
-        names = ("replicas", "accumulate", "stages", "pipeline", "optimizer", "recompute", "offload", "planner")
-        names += ("partials", "float8", "memory_proportion", "shard")
-        self.options = programs.compile_options(self.loaded, system=system, **{n: s[n] for n in names})
+        apart = ("batch", "train", "half", "small")
+        asked = {name: value for name, value in s.items() if name not in apart}
+        self.options = programs.compile_options(self.loaded, system=system, **asked)
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
 
     @cached_property

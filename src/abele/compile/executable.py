@@ -131,7 +131,7 @@ def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:
     lowered, records = run_passes(graph, passes_for(options, way), lambda name, after: seen.append((name, after)))
     begun = time.process_time()
     plan = replace(options.plan, planner=way.planner)
-    schedule = lower(lowered, options.system, replicas=options.replicas, options=plan)
+    schedule = lower(lowered, options.system, replicas=options.replicas, options=plan, io_tiles=options.io_tiles)
     seen.append(("lower", lowered))
     check(schedule)
     records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.hoist import LOAD
-from abele.errors import Bug
+from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Graph, Operation, Port, Value
 from abele.ir.operation import has
 from abele.ir.rules import CONTROL
 from abele.ir.types import TensorType
+from abele.machine.chip import Chip
 from abele.machine.system import System
 from abele.ops.plans.layouts import BLOCK_BYTES, among_readers
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
@@ -39,7 +40,7 @@ class _Draft:
 @dataclass
 class _Lowering:
     graph: Graph
-    system: System
+    chip: Chip
     options: PlanOptions
     drafts: dict[str, _Draft] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class _Lowering:
         """The home of a tensor; one that nothing decided is spread evenly."""
         draft = self.drafts[name]
         if draft.home is None:
-            draft.home = spread(draft.type.size, self.system.chip.tiles, _grain(draft.type))
+            draft.home = spread(draft.type.size, self.chip.tiles, _grain(draft.type))
         return draft.home
 
     # functions ----------------------------------------------------------------------------------------------
@@ -89,7 +90,8 @@ class _Lowering:
                 home = None if i < carried else given.home
                 # A called function works on its own IPU: what comes from another crosses once, at the call.
                 ipu = given.ipu if op.name == "repeat" else op.origin.ipu
-                parameters.append(self.draft(name, value.type, "argument", home, ipu, given.source))
+                kind = "remote" if given.kind == "remote" and op.name == "repeat" else "argument"
+                parameters.append(self.draft(name, value.type, kind, home, ipu, given.source))
             self.functions[name] = self.function(callee, parameters)
             for parameter in parameters:
                 self.settle(parameter)
@@ -123,14 +125,14 @@ class _Lowering:
 
     def plan(self, op: Operation, operands: tuple[Use, ...]) -> Plan:
         largest = max((v.type.size for v in (*op.results, *op.operands)), default=0)
-        small = largest < self.system.chip.tiles * 8
+        small = largest < self.chip.tiles * 8
         question = Question(
             op.name,
             tuple(op.attributes.items()),
             tuple(v.type for v in op.operands),
             tuple(v.type for v in op.results),
             tuple(self.drafts[u.tensor].home for u in operands),
-            self.system.chip,
+            self.chip,
             self.cursor if small else 0,
             self.options,
         )
@@ -140,7 +142,7 @@ class _Lowering:
             if len(plan.homes) != len(op.results):
                 raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
         if small and plan.sets:
-            self.cursor = (self.cursor + plan.sets[-1].grid.blocks) % self.system.chip.tiles
+            self.cursor = (self.cursor + plan.sets[-1].grid.blocks) % self.chip.tiles
         return plan
 
     def shared(self, type: TensorType, read: Layout) -> Layout | None:
@@ -149,12 +151,12 @@ class _Lowering:
         out = shared_out(read)
         if out is not None and type.bytes >= BLOCK_BYTES * out.grid.blocks:
             return out
-        home = among_readers(read, self.system.chip, type.dtype)
-        if home is None or 2 * home.grid.blocks > self.system.chip.tiles:
+        home = among_readers(read, self.chip, type.dtype)
+        if home is None or 2 * home.grid.blocks > self.chip.tiles:
             return home
         if (type, home) not in self.starts:
             self.starts[type, home] = self.cursor
-            self.cursor = (self.cursor + home.grid.blocks) % self.system.chip.tiles
+            self.cursor = (self.cursor + home.grid.blocks) % self.chip.tiles
         return replace(home, grid=replace(home.grid, first=self.starts[type, home]))
 
     def adopt_homes(self, plan: Plan, operands: tuple[Use, ...]) -> None:
@@ -181,7 +183,9 @@ def _grain(type: TensorType) -> int:
     return max(1, 8 // type.dtype.bytes)
 
 
-def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptions | None = None) -> Schedule:
+def lower(
+    graph: Graph, system: System, *, replicas: int = 1, options: PlanOptions | None = None, io_tiles: int = 0
+) -> Schedule:
     """The schedule of a graph on a system.
 
     Args:
@@ -189,16 +193,20 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
         system: the machine; a replica takes as many of its IPUs as the graph's origins name.
         replicas: copies of the program that run side by side.
         options: what the user asks of all plans.
+        io_tiles: tiles of every IPU that are set aside for transfers; plans have the others.
     """
+    chip = system.chip
+    if not 0 <= io_tiles < chip.tiles:
+        raise InvalidOption(f"{io_tiles} of {chip.tiles} tiles are set aside for transfers", remedy="Leave some.")
+    computing = chip.derive(chip.name, tiles=chip.tiles - io_tiles) if io_tiles else chip
     load = graph.functions.get(LOAD)
     graph = graph.replace(functions={n: f for n, f in graph.functions.items() if n != LOAD})
     ipus = 1 + max((op.origin.ipu for g in graph.all_graphs() for op in g.operations), default=0)
-    work = _Lowering(graph, system, options or PlanOptions())
-    first_reader, users = _first_readers(graph), graph.users()
+    work = _Lowering(graph, computing, options or PlanOptions())
+    first_reader, loaded = _first_readers(graph), _loaded_inputs(graph)
 
     def kind(value: Value, port: Port) -> str:
-        remote = value in users and all(op.name == "remote_load" for op in users[value])
-        return "remote" if remote else port.kind
+        return "remote" if value in loaded else port.kind
 
     parameters = [
         work.draft("main", v.type, kind(v, port), None, first_reader.get(v, 0), port.name)
@@ -211,7 +219,7 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
     return Schedule(
         graph.name,
         system.name,
-        system.chip.tiles,
+        computing.tiles,
         ipus,
         replicas,
         tensors,
@@ -219,8 +227,28 @@ def lower(graph: Graph, system: System, *, replicas: int = 1, options: PlanOptio
         work.functions,
         graph.input_ports,
         graph.output_ports,
-        None if load is None else lower(load, system, replicas=replicas, options=options),
+        None if load is None else lower(load, system, replicas=replicas, options=options, io_tiles=io_tiles),
+        io_tiles,
     )
+
+
+def _loaded_inputs(graph: Graph) -> set[Value]:
+    """The inputs that ``remote_load`` alone reads, in the bodies of loops too: they lie in streaming memory."""
+
+    def of(inside: Graph) -> set[Value]:
+        users = inside.users()
+        return {v for v in inside.inputs if v in users and all(loads(op, v) for op in users[v])}
+
+    def loads(op: Operation, value: Value) -> bool:
+        if op.name != "repeat" or value in op.operands[: len(op.results)]:
+            return op.name == "remote_load"
+        body = graph.functions[str(op.attributes["function"])]
+        if body.name not in known:
+            known[body.name] = of(body)
+        return all(p in known[body.name] for p, v in zip(body.inputs, op.operands, strict=True) if v == value)
+
+    known: dict[str, set[Value]] = {}
+    return of(graph)
 
 
 def _first_readers(graph: Graph) -> Mapping[Value, int]:

@@ -16,6 +16,7 @@ from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
+from abele.compile.passes.offload import LEAST_ELEMENTS, PHASED, Offload, Phases
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.partials import Partials
 from abele.compile.passes.recompute import HOW, Recompute
@@ -24,6 +25,7 @@ from abele.compile.passes.seed import AdvanceSeed
 from abele.compile.passes.sharding import Sharding
 from abele.compile.passes.split import Split
 from abele.compile.passes.streams import Streams
+from abele.compile.passes.transfers import Transfers
 from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
 from abele.ir.graph import Graph
@@ -31,6 +33,11 @@ from abele.ir.types import DType
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
+
+FLOATS = ("", "f16", "f32")
+
+OVERLAP = ("host", "streaming")
+"""Transfers that may run beside compute."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,12 @@ class CompileOptions:
             first and the last; or empty.
         outline, fuse: whether to outline repeated layers and to fuse elementwise operations.
         plan: what is asked of all plans; with the planner ``poplibs`` passes do no more than the vendor's frameworks.
+        offload_weights, offload_activations: keep weights, and what the backward phase reads of the forward, in
+            streaming memory, from ``offload_least`` elements on.
+        phased: phased execution, ``serial`` or ``parallel``, of which ``stages`` is the number of phases: one after
+            another, weights and activations in streaming memory in between.
+        io_tiles: tiles of every IPU set aside for transfers.
+        overlap: which transfers run beside compute on them: ``host``, ``streaming``.
     """
 
     system: System
@@ -76,12 +89,31 @@ class CompileOptions:
     plan: PlanOptions = field(default_factory=PlanOptions)
     pipeline: str = "grouped"
     shard: int = 0
+    offload_weights: bool = False
+    offload_activations: bool = False
+    offload_least: int = LEAST_ELEMENTS
+    phased: str = ""
+    io_tiles: int = 0
+    overlap: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
             raise InvalidOption(f"There is no pipeline {self.pipeline!r}", remedy=suggest(self.pipeline, PIPELINES))
         if self.recompute not in HOW:
             raise InvalidOption(f"There is no recomputation {self.recompute!r}", remedy=suggest(self.recompute, HOW))
+        if self.phased not in PHASED:
+            raise InvalidOption(f"There is no phased execution {self.phased!r}", remedy=suggest(self.phased, PHASED))
+        for name in ("accumulator", "partials"):
+            if getattr(self, name) not in FLOATS:
+                raise InvalidOption(f"{name} is {getattr(self, name)!r}", remedy="It is f16 or f32, or empty.")
+        for name in self.overlap:
+            if name not in OVERLAP:
+                raise InvalidOption(f"There is nothing {name!r} to overlap", remedy=suggest(name, OVERLAP))
+        if self.overlap and not self.io_tiles:
+            raise InvalidOption(
+                "Transfers overlap with compute only on tiles of their own, and there are none",
+                remedy="Set some aside with io_tiles (--io-tiles, TensorLocations.numIOTiles).",
+            )
         for name in ("replicas", "accumulation", "stages"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
@@ -102,6 +134,16 @@ class CompileOptions:
                 f"The chip {self.system.chip.name!r} has no float8 matrix unit",
                 remedy="Compile for a chip that has one (--system c600), or leave products in half.",
             )
+
+    @property
+    def ipus(self) -> int:
+        """IPUs of a replica when the compiler splits the model."""
+        return self.stages if not self.phased else min(self.stages, 2 if self.phased == "parallel" else 1)
+
+    @property
+    def pipeline_stages(self) -> int:
+        """Stages over which the micro-batches overlap: phases do not."""
+        return 1 if self.phased else self.stages
 
     def describe(self) -> str:
         """Everything that decides what is compiled, as text: part of the key of an executable."""
@@ -146,6 +188,8 @@ def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
         passes.append(Partials(options.partials))
     if options.split:
         passes.append(Split(options.stages))
+        if options.phased:
+            passes.append(Phases(options.phased))
     if options.optimiser is None:
         passes.append(FoldNorm())
         if options.float8:
@@ -158,15 +202,24 @@ def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
     if options.optimiser is not None:
         passes += _training(options, options.optimiser)
     else:
-        turns = Accumulate(options.accumulation, stages=options.stages, pipeline=options.pipeline)
-        passes += [AdvanceSeed(), Streams(), turns]
+        turns = Accumulate(options.accumulation, stages=options.pipeline_stages, pipeline=options.pipeline)
+        passes += [AdvanceSeed(), Streams("host" in options.overlap), turns]
     passes += [Expand(fuse=options.fuse and not best), Fold(), CommonSubexpressions()]
     if options.optimiser is not None:
         passes.append(Recompute(options.recompute, options.pipeline))
-    passes.append(DeadCode())
+    passes += [DeadCode(), *_offloads(options), Transfers()]
     if options.fuse:
         passes += [Fuse(epilogues=best, chains=best), DeadCode(name="dead-code-after-fusion")]
     return passes
+
+
+def _offloads(options: CompileOptions) -> list[Pass]:
+    phased = bool(options.phased)
+    weights, activations = phased or options.offload_weights, phased or options.offload_activations
+    if not weights and not activations:
+        return []
+    overlap = options.phased == "parallel" or "streaming" in options.overlap
+    return [Offload(weights, activations, options.offload_least, options.phased, overlap)]
 
 
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
@@ -180,13 +233,13 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
             recompute_norms=options.recompute == "norm_only",
         ),
         AdvanceSeed(),
-        Streams(),
+        Streams("host" in options.overlap),
         Accumulate(
             options.accumulation,
             options.mean,
             options.accumulator,
-            options.stages > 1,
-            options.stages,
+            options.pipeline_stages > 1,
+            options.pipeline_stages,
             options.pipeline,
         ),
         Replicate(options.replicas, options.mean, sharding),

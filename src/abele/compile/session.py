@@ -71,7 +71,7 @@ class Session:
         """Compile a program for ``options.system`` and remember it."""
         ipus = options.replicas * (1 + max((op.origin.ipu for op in graph.operations), default=0))
         if options.split:
-            ipus = options.replicas * options.stages
+            ipus = options.replicas * options.ipus
         if ipus > options.system.ipus:
             raise InvalidOption(
                 f"The program needs {ipus} IPUs and the system {options.system.name!r} has {options.system.ipus}",

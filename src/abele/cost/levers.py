@@ -88,6 +88,9 @@ def _changes(options: CompileOptions, placed: bool) -> Iterator[tuple[str, dict[
             yield "both of them", recompute | offload
         if options.replicas > 1 and not options.shard:
             yield "optimiser state sharded over the replicas", {"shard": USUAL}
+        if not options.offload_activations and not options.phased:
+            everything = {"offload_activations": True, "offload_weights": True}
+            yield "weights and activations in streaming memory too", recompute | offload | everything
     stages = options.stages * 2
     while not placed and stages * options.replicas <= options.system.ipus and stages <= 8 * options.stages:
         yield f"{stages} pipeline stages", {"stages": stages, "accumulate": max(options.accumulation, 2 * stages)}

@@ -11,10 +11,11 @@ import numpy as np
 from abele.charge.columns import Columns
 from abele.charge.cycles import PARTS, Charger, Cycles, collective_bytes, streamed_bytes
 from abele.charge.memory import TileMemory, tile_memory
+from abele.charge.overlap import overlapped
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Operation, Origin, Value
-from abele.ir.operation import OPERATIONS, flops
+from abele.ir.operation import OPERATIONS, flops, has
 from abele.ir.types import DType
 from abele.machine.energy import Energy
 from abele.machine.system import System
@@ -269,10 +270,10 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         InvalidOption: the system has other tiles, or fewer IPUs, than the schedule needs.
     """
     used = schedule.ipus * schedule.replicas
-    if schedule.tiles != system.chip.tiles:
+    if schedule.tiles + schedule.io_tiles != system.chip.tiles:
         raise InvalidOption(
-            f"The schedule {schedule.name!r} is for {schedule.tiles} tiles, the system {system.name!r} has "
-            f"{system.chip.tiles} on an IPU",
+            f"The schedule {schedule.name!r} is for {schedule.tiles + schedule.io_tiles} tiles, the system "
+            f"{system.name!r} has {system.chip.tiles} on an IPU",
             remedy="Compile it for this system.",
         )
     if used > system.ipus:
@@ -351,7 +352,7 @@ def _step(
         cycles,
         plan.vertices,
         plan.received,
-        plan.linked,
+        plan.linked + (step.results[0].type.bytes if has(step.operation, "transfer") else 0),
         _flops(step, known),
         plan.busy / compute if compute else 0.0,
         " ".join(str(use.type) for use in shown),
@@ -383,7 +384,7 @@ def _work(
                 row.flops * row.times,
                 plan.touched * row.times,
                 (plan.received - plan.linked) * row.times,
-                (plan.linked + collective_bytes(step, schedule.replicas)) * row.times,
+                (row.linked + collective_bytes(step, schedule.replicas)) * row.times,
                 streamed_bytes(step) * row.times,
             )
 
@@ -444,13 +445,32 @@ def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...
             f"What depends on weights alone ({count} of the states) is made once, when weights are loaded; the time of "
             "that is not charged."
         )
-    remote = sum(t.type.bytes for t in schedule.tensors.values() if t.kind == "remote") * schedule.replicas
+    if schedule.io_tiles:
+        notes.append(f"{schedule.io_tiles} tiles of each IPU are set aside for transfers. {_buffers(schedule, system)}")
+    remote = {live.storage[t.name] for t in schedule.tensors.values() if t.kind == "remote"}
+    remote = sum(schedule.tensors[name].type.bytes for name in remote) * schedule.replicas
     if remote > system.streaming_memory():
         notes.append(
             f"States in streaming memory take {remote / 1e9:.1f} GB; the system's machines have "
             f"{system.streaming_memory() / 1e9:.1f} GB of it."
         )
     return tuple(notes)
+
+
+def _buffers(schedule: Schedule, system: System) -> str:
+    """What the tiles that are set aside hold: one buffer being filled and one being emptied of the largest stream, and
+    all that stand next to one another in the schedule."""
+    streams: dict[tuple[str, int], int] = {}
+    largest = 0
+    for _, step in schedule.steps():
+        if overlapped(step):
+            if has(step.operation, "host"):
+                key = step.operation, step.origin.ipu
+                streams[key] = streams.get(key, 0) + streamed_bytes(step)
+            largest = max(largest, streamed_bytes(step))
+    held = 2 * max(largest, *streams.values(), 0) // schedule.io_tiles
+    fits = "fits" if held <= system.chip.tile_memory else "is more than they have: set more aside"
+    return f"Each holds {held:,} bytes in two buffers, which {fits}."
 
 
 def _aggregate(steps: Iterable[StepProfile], key: Callable[[StepProfile], str]) -> tuple[Aggregate, ...]:

@@ -121,8 +121,8 @@ class _Flattening:
         done: list[Instruction] = []
         for node in function.nodes:
             match node:
-                case Step(operation="remote_load" | "remote_store"):
-                    # Streaming memory is the modelled machine's; here it is the same memory.
+                case Step(operation="remote_load" | "remote_store" | "transfer"):
+                    # Streaming memory and other IPUs are the modelled machine's; here it is the same memory.
                     where[node.results[0].tensor] = where[node.operands[0].tensor]
                 case Step():
                     done.append(self.step(node, where))

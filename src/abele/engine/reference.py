@@ -225,7 +225,7 @@ class _Run:
             firsts = [values[0].reshape(step.operands[0].type.shape) for values in operands]
             wide = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in firsts]
             made = [[value] for value in over_replicas(step.operation, wide, attributes)]
-        elif step.operation in ("checkpoint", "print_tensor", "remote_load", "remote_store"):
+        elif step.operation in ("checkpoint", "print_tensor", "remote_load", "remote_store", "transfer"):
             made = operands
         elif step.operation == "host_call":
             types = [use.type for use in step.results]

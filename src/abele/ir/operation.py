@@ -82,6 +82,7 @@ TRAITS: Mapping[str, str] = {
     "collective": "done by replicas together: charged with the links, the engine runs it over all of them at once",
     "host": "talks to the host: charged with the host's link, and steps next to one another share its latency",
     "remote": "moves a state to or from streaming memory: charged with the streaming rate",
+    "transfer": "moves a value to the tiles of another IPU: charged with the links between the two",
     "any_strides": "its host kernels take operands and results with any strides",
     "alike": "its host kernels want operands and results of one shape to lie alike, in any order of the dimensions",
 }

@@ -201,6 +201,8 @@ class Function:
 class Schedule:
     """A whole program for ``replicas`` copies of ``ipus`` IPUs with ``tiles`` tiles each.
 
+    ``io_tiles`` more of each only pass on what comes from the host and streaming memory and goes there.
+
     ``main`` runs once per device iteration. ``input_ports`` and ``output_ports`` say what its parameters and results
     are to the host; a state result is the next value of the state parameter of the same name. ``load``, where there is
     one, is run when weights are loaded: it reads states and stores others (named by its streams) that main reads.
@@ -217,6 +219,7 @@ class Schedule:
     input_ports: tuple[Port, ...] = ()
     output_ports: tuple[Port, ...] = ()
     load: Schedule | None = None
+    io_tiles: int = 0
 
     def all_functions(self) -> Iterator[Function]:
         """Main and then the others."""

@@ -97,9 +97,10 @@ class _Printer:
         s = self.schedule
         tensors = [self._tensor(t) for t in s.tensors.values()]
         functions = [line for f in s.all_functions() for line in self._function(f)]
+        apart = f" io_tiles {s.io_tiles}" if s.io_tiles else ""
         lines = [
             f"schedule {_name(s.name)} {{",
-            f"  system {json.dumps(s.system)} tiles {s.tiles} ipus {s.ipus} replicas {s.replicas}",
+            f"  system {json.dumps(s.system)} tiles {s.tiles} ipus {s.ipus} replicas {s.replicas}{apart}",
             *(self._ports("inputs", s.input_ports)),
             *(self._ports("outputs", s.output_ports)),
             *(f"  {line}" for line in [*self.shared, *tensors, *functions]),
@@ -219,6 +220,7 @@ class _Parser:
         s.expect("system")
         system = s.string()
         tiles, ipus, replicas = (self._labelled(word) for word in ("tiles", "ipus", "replicas"))
+        io_tiles = self._labelled("io_tiles") if s.peek() == "io_tiles" else 0
         inputs, outputs = self._ports("inputs"), self._ports("outputs")
         entries = {"grid": self._grid, "layout": self._layout, "plan": self._plan, "tensor": self._tensor}
         while s.peek() in entries:
@@ -230,9 +232,8 @@ class _Parser:
             function = self._function()
             functions[function.name] = function
         s.expect("}")
-        return Schedule(
-            name, system, tiles, ipus, replicas, self.tensors, main, functions, tuple(inputs), tuple(outputs)
-        )
+        ports = tuple(inputs), tuple(outputs)
+        return Schedule(name, system, tiles, ipus, replicas, self.tensors, main, functions, *ports, io_tiles=io_tiles)
 
     def _name(self) -> str:
         if self.s.at >= len(self.s.tokens):

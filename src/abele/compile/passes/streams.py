@@ -14,8 +14,13 @@ from abele.ir.graph import Graph
 
 @dataclass(frozen=True)
 class Streams:
-    """Turn data inputs, anchors and losses into streams. An anchor and a loss of the same value store it twice."""
+    """Turn data inputs, anchors and losses into streams. An anchor and a loss of the same value store it twice.
 
+    Attributes:
+        overlap: they run on tiles of their own, beside the compute of the micro-batch before or behind.
+    """
+
+    overlap: bool = False
     name: str = "streams"
 
     def run(self, graph: Graph) -> Graph:
@@ -23,7 +28,9 @@ class Streams:
         loads = {}
         for value, port in zip(graph.inputs, graph.input_ports, strict=True):
             if port.kind == "data":
-                loads[value] = builder.host_load(stream=port.name, shape=value.shape, dtype=str(value.dtype))
+                loads[value] = builder.host_load(
+                    stream=port.name, shape=value.shape, dtype=str(value.dtype), overlap=self.overlap
+                )
             else:
                 builder.inputs.append(value)
                 builder.input_ports.append(port)
@@ -36,7 +43,7 @@ class Streams:
         for value, port in zip(graph.outputs, graph.output_ports, strict=True):
             current = loads.get(value, value)
             if port.kind in ("anchor", "loss"):
-                builder.emit("host_store", (current,), {"stream": port.name})
+                builder.emit("host_store", (current,), {"stream": port.name, "overlap": self.overlap})
             else:
                 outputs.append(current)
                 ports.append(port)

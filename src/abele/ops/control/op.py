@@ -58,10 +58,32 @@ register(
         traits=frozenset({"view", "uniform"}),
     )
 )
+register(
+    Primitive(
+        "transfer",
+        {},
+        _same("transfer"),
+        _identity,
+        _pass_on,
+        no_flops,
+        _samples({}),
+        traits=frozenset({"transfer"}),
+    )
+)
 for _name in ("remote_load", "remote_store"):
-    # A state that lies in streaming memory, brought to the tiles; and its next value, sent back there.
+    # What lies in streaming memory, brought to the tiles; and what is sent back there. An overlapped one runs beside
+    # what comes after it, until its result is read.
     register(
-        Primitive(_name, {}, _same(_name), _identity, _pass_on, no_flops, _samples({}), traits=frozenset({"remote"}))
+        Primitive(
+            _name,
+            {"overlap": False},
+            _same(_name),
+            _identity,
+            _pass_on,
+            no_flops,
+            _samples({"overlap": False}),
+            traits=frozenset({"remote"}),
+        )
     )
 register(
     Primitive(
@@ -131,13 +153,13 @@ def _infer_store(operands: Sequence[TensorType], attributes: Attributes) -> Sequ
 register(
     Primitive(
         "host_load",
-        {"stream": REQUIRED, "shape": REQUIRED, "dtype": REQUIRED},
+        {"stream": REQUIRED, "shape": REQUIRED, "dtype": REQUIRED, "overlap": False},
         _infer_load,
         _no_host("host_load"),
         NotDifferentiable("it has no operands"),
         no_flops,
         lambda: [
-            Sample((), {"stream": "x", "shape": shape, "dtype": dtype})
+            Sample((), {"stream": "x", "shape": shape, "dtype": dtype, "overlap": False})
             for shape, dtype in (((4, 9), "f32"), ((), "i32"), ((0, 2), "f16"))
         ],
         effect=True,
@@ -147,12 +169,12 @@ register(
 register(
     Primitive(
         "host_store",
-        {"stream": REQUIRED},
+        {"stream": REQUIRED, "overlap": False},
         _infer_store,
         _no_host("host_store"),
         NotDifferentiable("it has no results"),
         no_flops,
-        lambda: [Sample((Arg(t),), {"stream": "y"}) for t in (f32(4, 9), f16(3), i32())],
+        lambda: [Sample((Arg(t),), {"stream": "y", "overlap": False}) for t in (f32(4, 9), f16(3), i32())],
         effect=True,
         traits=frozenset({"host"}),
     )

@@ -19,7 +19,7 @@ def plan_store(question: Question) -> Plan:
     return Plan(())
 
 
-@plan_for("print_tensor", "remote_load", "remote_store")
+@plan_for("print_tensor", "remote_load", "remote_store", "transfer")
 def plan_in_place(question: Question) -> Plan:
     """The result lies as the operand does."""
     home = question.homes[0] or flat(question.operands[0], question.chip, question.first)

@@ -124,6 +124,7 @@ NO_KERNEL: Mapping[str, str] = {
     "host_load": "the engine fills it from a stream",
     "host_store": "the engine hands it to a stream",
     "remote_load": "the host has one memory: the engine sees the operand as the result",
+    "transfer": "the host has one memory: the engine sees the operand as the result",
     "remote_store": "the host has one memory: the engine sees the operand as the result",
     "print_tensor": "it is printed from Python",
     "sort": "NumPy's sort is native already",
