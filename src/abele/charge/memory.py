@@ -24,11 +24,14 @@ STACK_BYTES = 1024
 FIELD_BYTES = 8
 """State of a vertex for each tensor that it touches: a pointer and a size. Assumed."""
 
+ADDRESS_BYTES = 4
+"""What a further call of an equal compute set keeps for each tensor: its address, put into the vertex. Assumed."""
+
 CONTROL_INSTRUCTIONS = 12
 """Instructions on every tile that start one compute set: sync, call of the exchange, run of the vertex. Assumed."""
 
 CALL_INSTRUCTIONS = 4
-"""Instructions on every tile that do an equal compute set once more: its addresses, and the call of what is there.
+"""Instructions on every tile that do an equal compute set once more: the call of what is there, with its addresses.
 Assumed: a compiler outlines what repeats."""
 
 ALWAYS = ("state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack")
@@ -177,8 +180,8 @@ class _Memory:
                 covered = self.columns.covered(cs.grid)
                 for name in vertex_kind(cs.vertex).code:
                     code[ipu, name] = code[ipu, name] | covered if (ipu, name) in code else covered
-                fields = FIELD_BYTES * (len(cs.reads) + len(cs.writes))
-                found["vertex state"][ipu] += covered * (fields * steps)
+                each = FIELD_BYTES + ADDRESS_BYTES * (steps - 1)
+                found["vertex state"][ipu] += covered * ((len(cs.reads) + len(cs.writes)) * each)
                 # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
                 found["exchange code"][ipu] += exchange
                 control = CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)
