@@ -17,6 +17,7 @@ from abele.machine.presets import gc200
 from abele.ops.plans.layouts import even, flat
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
 from abele.ops.plans.search import Dimension, part_counts, search
+from abele.schedule.geometry import kept, shared_out
 from abele.schedule.records import Plan, Use
 from abele.schedule.rules import check_plan
 from tests.ops.harness import Case, ask, evaluate_operation, machine, plan_and_run, run_plan
@@ -71,6 +72,28 @@ def test_weights_that_lie_as_an_equal_product_reads_them_are_not_moved():
     home = make_plan(first).sets[0].reads[1].layout
     again = make_plan(question(f16(4, 1024), f16(1024, 4096), homes=(flat(f16(4, 1024), gc200), home)))
     assert again.sets[0].reads[1].resident
+
+
+def test_weights_that_blocks_share_are_found_where_they_lie():
+    """Each block of the same product once more has its share of the weights, and receives what the others hold."""
+    types, attributes = (f16(1024, 1024), f16(4096, 1024)), {"transpose_b": True, "partials": "f16"}
+    x = flat(types[0], gc200)
+    first = make_plan(question(*types, homes=(x, None), **attributes)).sets[0]
+    home = shared_out(first.reads[1].layout)
+    assert home is not None and not first.reads[1].resident
+    again = make_plan(question(*types, homes=(x, home), **attributes)).sets[0]
+    assert again.grid == first.grid
+    read = again.reads[1].layout
+    rows = read.grid.axes[read.grid.axis("m")].parts
+    assert rows > 1 and kept(read, [home]).sum() == read.elements().sum() // rows
+
+
+def test_a_tile_that_sums_has_made_one_of_the_partials():
+    plan = make_plan(question(f16(1024, 1024), f16(1024, 4096), partials="f16"))
+    product, summed = plan.sets
+    read, depth = summed.reads[0].layout, parts(plan)["k"]
+    assert 1 < depth < 16
+    assert (kept(read, [product.writes[0].layout]) * depth == read.elements()).all()
 
 
 @pytest.mark.parametrize("proportion", [0.6, 0.1])
