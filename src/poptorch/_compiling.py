@@ -11,6 +11,7 @@ from typing import Any
 
 from abele.compile import session
 from abele.compile.cache import Cache
+from abele.compile.passes.offload import LEAST_ELEMENTS
 from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
@@ -26,7 +27,15 @@ _TYPES = {"half": "f16", "float": "f32"}
 
 
 def compile_options(
-    options: Options, *, replicas: int, turns: int, stages: int, training: bool, plan: Plan | None
+    options: Options,
+    *,
+    replicas: int,
+    turns: int,
+    stages: int,
+    training: bool,
+    plan: Plan | None,
+    phased: str = "",
+    overlap_host: bool = False,
 ) -> CompileOptions:
     """The compiler's options for the current session's machine.
 
@@ -34,10 +43,16 @@ def compile_options(
         options: of the wrapper.
         replicas: copies of the model.
         turns: micro-batches in one run of the program.
-        stages: pipeline stages.
+        stages: pipeline stages, or phases.
         training: whether weights are updated.
         plan: how they are; None where there is nothing to train.
+        phased: kind of phased execution, or empty.
+        overlap_host: whether the model marks inputs or outputs to overlap; where there are tiles for it, all do.
     """
+    places = options.TensorLocations
+    moved = [place for place in (places.location_weight, places.location_activation) if place.get("onChip") == 0]
+    beside = any(place.get("useIOTilesToLoad") or place.get("useIOTilesToStore") for place in moved)
+    overlap = ("host",) * overlap_host + ("streaming",) * beside if places.num_io_tiles else ()
     shares = options.available_memory_proportion.values()
     asked = session.current().plan
     place = options.TensorLocations.location_optimizer
@@ -56,6 +71,12 @@ def compile_options(
         recompute=options._own.get("recompute")
         or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
+        offload_weights=places.location_weight.get("onChip") == 0,
+        offload_activations=places.location_activation.get("onChip") == 0,
+        offload_least=min((p.get("minElementsForOffChip", LEAST_ELEMENTS) for p in moved), default=LEAST_ELEMENTS),
+        phased=phased,
+        io_tiles=places.num_io_tiles,
+        overlap=overlap,
         plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )
 

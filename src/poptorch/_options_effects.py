@@ -38,9 +38,6 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         "stochastic_rounding": "results are rounded to the nearest number",
     },
     "TensorLocation": {
-        "num_io_tiles": _TIMING,
-        "location_activation": _TIMING,
-        "location_weight": _TIMING,
         "location_accumulator": _TIMING,
     },
 }

@@ -28,6 +28,7 @@ from ._device import ipuHardwareIsAvailable
 from ._errors import Error
 from ._host_weights import plain_tensors
 from ._logging import logger
+from ._options_effects import note
 from ._strategies import PipelinedExecution, ShardedExecution
 from .enums import OutputMode
 from .optim._spec import OptimizerSpec
@@ -206,12 +207,13 @@ def build(
     def placement(target: str) -> tuple[int, int]:
         place = _placement.on_operation(target or "an operation").placement
         if not pipelined:
-            return 0, place.ipu
+            return (place.phase or 0) if strategy.phased else 0, place.ipu
         if place.stage not in stages:
             stages.append(place.stage)
         return stages.index(place.stage), place.ipu
 
-    with plain_tensors(model), _placement.capture(strategy, training=training), torch.set_grad_enabled(True):
+    annotated = _placement.capture(strategy, training=training)
+    with plain_tensors(model), annotated as annotations, torch.set_grad_enabled(True):
         captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training)
     _refuse_exchanged_buffers(captured)
     if batching.replicas > 1 and options.broadcast_buffers and set(captured.buffers) & _written(captured):
@@ -220,7 +222,8 @@ def build(
             "sync between replicas, you can disable buffer broadcasting using "
             "poptorch.Options.broadcastBuffers(False)."
         )
-    count = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
+    stages_or_phases = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
+    count = 1 if strategy.phased else stages_or_phases
     split = count == 1 and pipelined and options._own.get("stages", 1) > 1
     if split:  # the compiler cuts the model, as the file of options asks
         count = options._own["stages"]
@@ -232,8 +235,17 @@ def build(
     graph = graph.replace(name=_identifier(type(model).__name__))
     turns = batching.accumulation if training else batching.iterations if count > 1 else 1
     current = session.current()
+    if annotations.overlap and not options.TensorLocations.num_io_tiles:
+        note(f"poptorch.{annotations.overlap}", "set tiles aside for it with options.TensorLocations.numIOTiles")
     asked = compile_options(
-        options, replicas=batching.replicas, turns=turns, stages=count, training=training, plan=plan
+        options,
+        replicas=batching.replicas,
+        turns=turns,
+        stages=stages_or_phases if strategy.phased else count,
+        training=training,
+        plan=plan,
+        phased=strategy.phased,
+        overlap_host=bool(annotations.overlap),
     )
     if split:
         asked = dataclasses.replace(asked, split=True, pipeline=options._own.get("pipeline", asked.pipeline))

@@ -105,6 +105,11 @@ class _IExecutionStrategy:
             )
         return found
 
+    @property
+    def phased(self) -> str:
+        """The compiler's kind of phased execution; empty where nothing is swapped through streaming memory."""
+        return ""
+
     def restart(self) -> None:
         """Forget what the last capture assigned."""
 
@@ -244,6 +249,10 @@ class ParallelPhasedExecution(_IPhasedExecution):
         self._off_chip_after_forward = off_chip
         return self
 
+    @property
+    def phased(self) -> str:
+        return "parallel"
+
     def _default_ipu(self, stage: Stage) -> int:
         return stage._phase_id % 2 + 2 * stage._stage_id
 
@@ -262,3 +271,7 @@ class SerialPhasedExecution(_IPhasedExecution):
         require(isinstance(liveness, Liveness), f"setTensorsLiveness takes a Liveness, not {liveness!r}.")
         self._liveness = liveness
         return self
+
+    @property
+    def phased(self) -> str:
+        return "" if self._liveness is Liveness.AlwaysLive else "serial"

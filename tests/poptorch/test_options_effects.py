@@ -325,13 +325,9 @@ SETTERS = {
         lambda o: o.Precision.enableStochasticRounding(True), "Precision.stochastic_rounding"
     ),
     "Precision.setPartialsType": compiles(lambda o: o.Precision.setPartialsType(torch.half)),
-    "TensorLocations.numIOTiles": notes(lambda o: o.TensorLocations.numIOTiles(32), "num_io_tiles"),
-    "TensorLocations.setActivationLocation": notes(
-        lambda o: o.TensorLocations.setActivationLocation(_off_chip()), "location_activation"
-    ),
-    "TensorLocations.setWeightLocation": notes(
-        lambda o: o.TensorLocations.setWeightLocation(_off_chip()), "location_weight"
-    ),
+    "TensorLocations.numIOTiles": compiles(lambda o: o.TensorLocations.numIOTiles(32)),
+    "TensorLocations.setActivationLocation": compiles(lambda o: o.TensorLocations.setActivationLocation(_off_chip())),
+    "TensorLocations.setWeightLocation": compiles(lambda o: o.TensorLocations.setWeightLocation(_off_chip())),
     "TensorLocations.setAccumulatorLocation": notes(
         lambda o: o.TensorLocations.setAccumulatorLocation(_off_chip()), "location_accumulator"
     ),
