@@ -179,9 +179,9 @@ def show(tuned: Tuned, path: Path | None, asked: str) -> None:
         out.print(tuned.nothing.text, markup=False)
         if tuned.nothing.levers:
             out.print("What would help (each was compiled):")
-        for change, trial in tuned.nothing.levers:
-            verdict = "fits" if trial.fits else f"does not fit by {size(trial.max - trial.limit)} a tile"
-            out.print(f"  {change}: {trial.error or verdict}", markup=False)
+        for lever in tuned.nothing.levers:
+            over = f"does not fit by {size(lever.max - tuned.nothing.bound)} a tile"
+            out.print(f"  {lever.change}: {lever.error or ('fits' if lever.fits else over)}", markup=False)
         return
     if tuned.best is None:
         return

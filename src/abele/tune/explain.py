@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from abele import programs
-from abele.errors import AbeleError
+from abele.cost import Profile, explain
+from abele.cost.levers import Candidate, Lever, pull
 from abele.tune.search import COMPLETE, Outcome
-from abele.tune.space import Point, Space
+from abele.tune.space import Point, Space, Wanted
 from abele.tune.trial import Trial, Trials
 
 WORDS = {"throughput": "throughput", "latency": "latency", "energy": "energy a sample"}
@@ -144,7 +147,7 @@ class Nothing:
         least: whether ``demand`` is only a lower bound, because nothing had to be compiled to see it.
         point: its settings.
         text: all of it in sentences, with what takes the room.
-        levers: changes outside the space, each compiled: what, and the bytes or the error.
+        levers: changes outside the space, each compiled.
     """
 
     point: Point
@@ -152,7 +155,7 @@ class Nothing:
     bound: int
     least: bool
     text: str
-    levers: tuple[tuple[str, Trial], ...]
+    levers: tuple[Lever, ...]
 
     @property
     def gap(self) -> int:
@@ -166,14 +169,12 @@ class Nothing:
             "least": self.least,
             "settings": self.point.settings(),
             "text": self.text,
-            "levers": [{"change": change} | trial.to_json() for change, trial in self.levers],
+            "levers": [lever.to_json() for lever in self.levers],
         }
 
 
 def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
     """What is missing, when nothing fits; ``None`` when something does or nothing could be compiled."""
-    from abele.cost import explain
-
     space = outcome.space
     limit = space.wanted.system.chip.tile_memory
     tried = [t for t in outcome.trials.values() if not t.error]
@@ -193,44 +194,36 @@ def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
         f"Nothing that was tried fits. The least takes {'at least ' if least else ''}{_size(demand)} of a tile, which "
         f"has {_size(limit)}: {_size(demand - limit)} too much. It is {shown}. "
     )
-    return Nothing(point, demand, limit, least, head + text, tuple(_levers(space, trials, point)))
+    return Nothing(point, demand, limit, least, head + text, tuple(pull(_levers(space, trials, point))))
 
 
-def _levers(space: Space, trials: Trials, point: Point) -> list[tuple[str, Trial]]:
-    """Half precision, and systems of the same chip with more IPUs, where the model has layers for more stages."""
+def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
+    """Half precision, and systems of the same chip with more IPUs, where the model has work for more stages."""
     wanted = space.wanted
-    changes = []
     if not wanted.half:
-        changes.append(("half precision", replace(wanted, half=True)))
-    if not space.placed:
-        for factor in (2, 4, 8):
-            ipus = wanted.system.ipus * factor
-            changes.append((f"{ipus} IPUs", replace(wanted, system=wanted.system.with_ipus(ipus))))
-    found = []
-    for change, other in changes:
-        free = {name: values for name, values in other.only.items() if name not in ("stages", "replicas")}
-        try:
-            loaded = programs.load(
-                other.model, batch=point.batch, train=other.train, half=other.half, small=other.small
-            )
-            wider = Space(replace(other, only=free), loaded)
-            stages = max((n for n in wider.shares if n <= other.system.ipus), default=point.stages)
-            moved = point if change == "half precision" else _widened(wider, point, stages)
-            if moved is None:
-                continue
-            words = change if moved.stages == point.stages else f"{change}, {worded('stages', moved.stages)}"
-            found.append((words, Trials(other, loaded, trials.cache)(moved)))
-        except AbeleError as error:
-            found.append((change, Trial(point, error=str(error))))
-    return found
+        other = replace(wanted, half=True)
+
+        def halved() -> Profile:
+            return Trials(other, _loaded(other, point.batch), trials.cache).profile(point)
+
+        yield "half precision", {"half": True}, halved
+    widest = point.stages
+    for factor in (2, 4, 8) if not space.placed else ():
+        wider = replace(wanted, system=wanted.system.with_ipus(wanted.system.ipus * factor), only={})
+        shares = Space(wider, space.loaded).shares
+        stages = max((n for n in shares if shares[n] < space.shares[point.stages]), default=widest)
+        if stages <= widest:
+            break
+        widest = stages
+        turns = max(point.accumulate, space.least_turns(stages, point.pipeline))
+        moved = replace(point, stages=stages, replicas=1, accumulate=turns)
+        change = f"{wider.system.ipus} IPUs, {worded('stages', stages)}"
+        settings = {"system": wider.system.name, "stages": stages}
+        yield change, settings, partial(Trials(wider, trials.loaded(point.batch), trials.cache).profile, moved)
 
 
-def _widened(space: Space, point: Point, stages: int) -> Point | None:
-    """The same point on more stages and one replica; ``None`` where that is no more than it has."""
-    if stages <= point.stages:
-        return None
-    turns = space.turns(point.batch, stages, point.pipeline, 1) or (space.least_turns(stages, point.pipeline),)
-    return replace(point, stages=stages, replicas=1, accumulate=turns[0])
+def _loaded(wanted: Wanted, batch: int) -> programs.Loaded:
+    return programs.load(wanted.model, batch=batch, train=wanted.train, half=wanted.half, small=wanted.small)
 
 
 def _size(size: float) -> str:

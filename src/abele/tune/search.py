@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -163,7 +163,10 @@ def _next(outcome: Outcome, left: Sequence[Point], around: Sequence[Point], coun
     ranked = [left[i] for i in np.argsort(score, kind="stable")]
     beside = set(around)
     near = [p for p in ranked if p in beside][: count // 2]
-    return list(dict.fromkeys([*near, *ranked]))[:count]
+    # The memory proportion often changes nothing: one of its values is enough for a round.
+    different = {replace(p, memory_proportion=0.0): p for p in reversed(ranked[: 64 * count])}
+    first = set(different.values())
+    return list(dict.fromkeys([*near, *(p for p in ranked if p in first), *ranked]))[:count]
 
 
 def _spread(outcome: Outcome, left: Sequence[Point], count: int) -> list[Point]:

@@ -181,7 +181,7 @@ class Space:
     def shares(self) -> dict[int, float]:
         """For each useful number of stages, the share of the work that falls to the largest.
 
-        A number is useful when no smaller one has a largest stage as small.
+        Useful are powers of two, and numbers of which no smaller one has a largest stage as small.
         """
         if self.placed:
             return {self.placed: 1 / self.placed}
@@ -191,7 +191,7 @@ class Space:
         found = {1: 1.0}
         for n in range(2, min(self.wanted.system.ipus, MOST_STAGES, len(self.loaded.graph.operations)) + 1):
             share = bottleneck(self.loaded.graph, n)
-            if share < min(found.values()) * 0.999:
+            if share < min(found.values()) * 0.999 or n & (n - 1) == 0:
                 found[n] = share
         return found
 

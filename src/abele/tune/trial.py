@@ -16,6 +16,9 @@ from abele.errors import AbeleError
 from abele.programs import Loaded
 from abele.tune.space import Point, Wanted
 
+VERSION = 1
+"""Of what is kept of a trial in the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -113,7 +116,7 @@ class Trials:
 
     def _key(self, point: Point) -> str:
         executable = key_of(self.loaded(point.batch).graph, self.options(point))
-        return f"{executable}-{source_digest('cost', 'tune')[:16]}-{point.samples}-trial"
+        return f"{executable}-{source_digest('cost')[:16]}-{point.samples}-trial{VERSION}"
 
     def _tried(self, point: Point) -> Trial:
         found = self.profile(point)

@@ -96,15 +96,20 @@ class Workers:
     def _start(self) -> Connection:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(self.attempt, theirs), daemon=True)
+        process = context.Process(target=_work, args=(self.attempt, theirs, [*self._busy, ours]), daemon=True)
         process.start()
         theirs.close()
         self._busy[ours] = process, None
         return ours
 
 
-def _work(attempt: Try, connection: Connection) -> None:
-    """The life of a worker. Ctrl-C reaches it too and is the parent's to answer."""
+def _work(attempt: Try, connection: Connection, inherited: Sequence[Connection]) -> None:
+    """The life of a worker. Ctrl-C reaches it too and is the parent's to answer; when the parent is gone, it ends.
+
+    For that it must not hold the parent's own ends of the pipes, which a fork copies.
+    """
+    for end in inherited:
+        end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
