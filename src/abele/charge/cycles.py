@@ -142,6 +142,7 @@ class Charger:
         self.stages: dict[str, dict[Place, Cycles]] = {}
         self.slots: dict[int, tuple[float, int]] = {}
         self.hidden: dict[str, float] = {}
+        self.collectives: dict[int, tuple[Cycles, int]] = {}
 
     # plans ---------------------------------------------------------------------------------------------------
 
@@ -397,25 +398,31 @@ class Charger:
 
     def _collective(self, step: Step, shared: Sequence[Node]) -> Cycles:
         """Share of one step in a collective of ``shared``: equal ones in a row are done as one."""
+        first = id(shared[0])
+        if first not in self.collectives:
+            self.collectives[first] = self._joined(step, shared)
+        whole, size = self.collectives[first]
+        return whole * (reduced_bytes(step) / size) if size else Cycles()
+
+    def _joined(self, step: Step, shared: Sequence[Node]) -> tuple[Cycles, int]:
+        """Cycles of the collective of steps like ``step``, and the bytes that they reduce in all."""
         s = self.schedule
         size, stride = _group(step)
         members = group_size(s.replicas, size, stride)
         if members <= 1:
-            return Cycles()
+            return Cycles(), 0
         per_ipu: dict[int, int] = {}
         for other in shared:
             assert isinstance(other, Step)
             per_ipu[other.origin.ipu] = per_ipu.get(other.origin.ipu, 0) + reduced_bytes(other)
-        everything = sum(per_ipu.values())
-        share = reduced_bytes(step) / everything if everything else 0.0
-        most = max(per_ipu.values())
+        everything, most = sum(per_ipu.values()), max(per_ipu.values())
         if step.operation == "replica_shard":
             copied = -(-(most // members) // s.tiles)
             compute = float(-(-copied // self.chip.memcpy_bytes_per_cycle))
-            return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)) * share
+            return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)), everything
         seconds = collective_seconds(self.system, step.operation, most, s.replicas, s.ipus, size=size, stride=stride)
         sync = sync_cycles(self.system, s.replicas * s.ipus)
-        return Cycles(links=self.chip.cycles(seconds), sync=sync) * share
+        return Cycles(links=self.chip.cycles(seconds), sync=sync), everything
 
     def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[Place, Cycles]]:
         """Cycles of a call or repeat with everything inside, and the same by place."""

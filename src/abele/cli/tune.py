@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from abele.cli.common import Json, console, print_json, write_file
+from abele.cli.common import Json, Planner, console, print_json, write_file
 from abele.errors import InvalidOption
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from abele.tune.search import Outcome
+    from abele.tune.space import Wanted
     from abele.tune.trial import Trial
     from abele.tune.tune import Tuned
 
@@ -48,6 +49,7 @@ def tune(
     ),
     half: bool = typer.Option(False, "--half", help="Half precision weights and activations."),
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
+    planner: str = Planner,
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     minutes: float = typer.Option(3.0, min=0.0, help="Stop after this long with the best so far; 0 for no limit."),
     exhaustive: bool = typer.Option(False, "--exhaustive", help="Try every point that bounds do not exclude."),
@@ -81,6 +83,7 @@ def tune(
         global_batch,
         largest_batch,
         restricted,
+        planner,
     )
     with _progress(json, minutes) as tell:
         tuned = search(
@@ -91,7 +94,7 @@ def tune(
             exhaustive=exhaustive,
             tell=tell,
         )
-    asked = _command(model, system, train, half, small, optimizer)
+    asked = _command(wanted, system)
     path = _written(tuned, write or _default_file(model), asked)
     if json:
         print_json(tuned.to_json() | {"options_file": str(path) if path else None})
@@ -110,11 +113,13 @@ def _default_file(model: str) -> Path:
     return Path(re.sub(r"[^\w.-]+", "-", name) + ".options")
 
 
-def _command(model: str, system: str, train: bool, half: bool, small: bool, optimizer: str) -> str:
+def _command(wanted: Wanted, system: str) -> str:
     """The arguments that name the model, as `abele profile` takes them."""
-    words = [model, "--system", system]
-    words += [flag for flag, given in (("--train", train), ("--half", half), ("--small", small)) if given]
-    words += ["--optimizer", optimizer] if train and optimizer != "sgd" else []
+    w = wanted
+    words = [w.model, "--system", system]
+    words += [flag for flag, given in (("--train", w.train), ("--half", w.half), ("--small", w.small)) if given]
+    words += ["--optimizer", w.optimizer] if w.train and w.optimizer != "sgd" else []
+    words += ["--planner", w.planner] if w.planner != "best" else []
     return shlex.join(words)
 
 

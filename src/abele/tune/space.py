@@ -76,6 +76,7 @@ class Wanted:
         goal: one of ``GOALS``: samples a second, seconds of a device iteration, or joules a sample.
         global_batch: samples in a step, exactly; or ``None``, when ``largest_batch`` bounds them.
         only: values to which settings are restricted, by name.
+        planner: that of all points, see ``PlanOptions``.
     """
 
     model: str
@@ -88,6 +89,7 @@ class Wanted:
     global_batch: int | None = None
     largest_batch: int = LARGEST_BATCH
     only: Mapping[str, tuple] = field(default_factory=dict)
+    planner: str = "best"
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:

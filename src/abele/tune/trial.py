@@ -88,8 +88,9 @@ class Trials:
         """The compiler's options of a point."""
         settings = {name: value for name, value in point.settings().items() if name != "batch"}
         loaded = self.loaded(point.batch)
+        w = self.wanted
         options = programs.compile_options(
-            loaded, system=self.wanted.system, optimizer=self.wanted.optimizer, **settings
+            loaded, system=w.system, optimizer=w.optimizer, planner=w.planner, **settings
         )
         placed = any(op.origin.stage for op in loaded.graph.operations)
         return replace(options, split=False) if placed else options
