@@ -19,6 +19,7 @@ USUAL = {
     "accumulate": 8,
     "recompute": "standard",
     "offload": True,
+    "shard": 8192,
     "partials": "f16",
     "memory_proportion": 0.2,
 }
@@ -26,13 +27,18 @@ USUAL = {
 
 @pytest.mark.parametrize("train", [True, False])
 def test_what_is_written_is_read(tmp_path: Path, train: bool) -> None:
-    varied = {"stages": (1, 3), "pipeline": ("grouped", "interleaved"), "recompute": ("layers", "recompute_all")}
+    varied = {
+        "stages": (1, 3),
+        "pipeline": ("grouped", "interleaved"),
+        "recompute": ("layers", "recompute_all"),
+        "shard": (0, 100),
+    }
     for values in itertools.product(*varied.values()):
         settings = USUAL | dict(zip(varied, values))
         file = tmp_path / "some.options"
         file.write_text(write_options(settings, train, ("a comment", "# another")))
         read = read_options(file, train)
-        passed_over = set() if train else {"offload", "recompute"}
+        passed_over = set() if train else {"offload", "recompute", "shard"}
         assert {
             n: read.get(n, {"stages": 1, "pipeline": "grouped"}.get(n)) for n in settings if n not in passed_over
         } == {n: v for n, v in settings.items() if n not in passed_over}
@@ -45,7 +51,7 @@ def test_poptorch_takes_every_line(tmp_path: Path) -> None:
     assert options.replication_factor == 2
     assert options.Training.gradient_accumulation == 8
     assert options.available_memory_proportion == {0: 0.2, 1: 0.2}
-    assert options.TensorLocations.location_optimizer == {"onChip": 0}
+    assert options.TensorLocations.location_optimizer == {"onChip": 0, "useReplicatedTensorSharding": 1}
     assert options._Popart.options["autoRecomputation"] == 1
     assert options._Popart.options["partialsTypeMatMuls"] == "half"
     assert options._own == {"batchSize": 4, "stages": 2, "pipeline": "interleaved"}

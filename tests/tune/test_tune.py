@@ -21,6 +21,7 @@ MODELS = Path(__file__).parent / "models.py"
 SMALL = {
     "memory_proportion": (0.2, 0.6),
     "offload": (False,),
+    "shard": (0,),
     "recompute": ("checkpoints", "layers"),
     "pipeline": ("grouped",),
 }
@@ -113,7 +114,7 @@ def test_a_dead_process_is_an_answer_about_its_point() -> None:
             os._exit(3)
         return Trial(point, max=1, limit=2, seconds=1.0)
 
-    points = [Point(b, 1, "grouped", 1, 1, "checkpoints", False, "", 0.6) for b in (1, 2, 3, 4)]
+    points = [Point(b, 1, "grouped", 1, 1, "checkpoints", False, 0, "", 0.6) for b in (1, 2, 3, 4)]
     with Workers(attempt, 2) as workers:
         found = {t.point.batch: t for t in workers.run(points)}
     assert set(found) == {1, 2, 3, 4}

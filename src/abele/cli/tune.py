@@ -225,7 +225,7 @@ def _table(trials: list[Trial], goal: str) -> Table:
         besides = [f"proportion {p.memory_proportion:g}"]
         besides += [p.pipeline] if p.stages > 1 else []
         besides += [p.recompute] if p.recompute != "checkpoints" else []
-        besides += ["offload"] if p.offload else []
+        besides += [word for word, so in (("offload", p.offload), ("shard", p.shard)) if so]
         besides += [f"{p.partials} partials"] if p.partials else []
         samples = f"{p.batch}×{p.accumulate}×{p.replicas}"
         table.add_row(rate(t.throughput), second, size(t.max), samples, str(p.stages), ", ".join(besides))

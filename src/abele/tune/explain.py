@@ -54,6 +54,8 @@ def worded(name: str, value: Any) -> str:
         return f"{value} pipeline"
     if name == "offload":
         return "optimizer state in streaming memory" if value else "optimizer state on the tiles"
+    if name == "shard":
+        return "optimizer state sharded over the replicas" if value else "optimizer state whole on each replica"
     if name == "partials":
         return {"": "the model's partials", "f16": "half partials", "f32": "float partials"}[value]
     if name == "memory_proportion":

@@ -15,10 +15,12 @@ that has no blocks of its own, and ``pipeline`` says how the stages take turns.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from abele.compile.passes.sharding import USUAL
 from abele.errors import InvalidOption, suggest
 
 OWN = "# abele:"
@@ -54,9 +56,17 @@ def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str,
         lines.append("autoRoundNumIPUs(True)")
     if s["partials"]:
         lines.append(f"Precision.setPartialsType(torch.{'half' if s['partials'] == 'f16' else 'float'})")
-    if s["offload"]:
-        off_chip = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
-        lines.append(f"TensorLocations.setOptimizerLocation({off_chip})")
+    place = "".join(
+        text
+        for text, asked in (
+            (".useOnChipStorage(False)", s["offload"]),
+            (".useReplicatedTensorSharding(True)", s["shard"]),
+            (f".minElementsForReplicatedTensorSharding({s['shard']})", s["shard"] not in (0, USUAL)),
+        )
+        if asked
+    )
+    if place:
+        lines.append(f"TensorLocations.setOptimizerLocation(poptorch.TensorLocationSettings(){place})")
     numbers = {name: number for number, name in RECOMPUTATION.items()}
     if numbers.get(s["recompute"], 0):
         lines.append(f'_Popart.set("autoRecomputation", {numbers[s["recompute"]]})')
@@ -130,7 +140,13 @@ def _settings(text: str, train: bool) -> dict[str, Any]:
     if name == "Precision.setPartialsType":
         return {"partials": "f16" if ast.unparse(values[0]) in ("torch.half", "torch.float16") else "f32"}
     if name == "TensorLocations.setOptimizerLocation" and train:
-        return {"offload": "useOnChipStorage(False)" in ast.unparse(values[0])}
+        place = ast.unparse(values[0])
+        least = re.search(r"minElementsForReplicatedTensorSharding\((\d+)\)", place)
+        sharded = re.search(r"useReplicatedTensorSharding\((True)?\)", place)
+        return {
+            "offload": "useOnChipStorage(False)" in place,
+            "shard": (int(least[1]) if least else USUAL) if sharded else 0,
+        }
     if name == "_Popart.set" and _value(values[0]) == "autoRecomputation" and train:
         return {"recompute": RECOMPUTATION.get(_value(values[1]), "checkpoints")}
     return {}

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from abele.compile.passes.recompute import HOW
+from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.split import bottleneck
 from abele.compile.passes.update import STATES
 from abele.errors import InvalidOption, suggest
@@ -47,6 +48,7 @@ class Point:
     accumulate: int
     recompute: str
     offload: bool
+    shard: int
     partials: str
     memory_proportion: float
 
@@ -105,6 +107,8 @@ def _check(name: str, values: tuple[Any, ...], system: System) -> None:
     for value in values:
         if name in named and value not in named[name]:
             raise InvalidOption(f"There is no {name} {value!r}", remedy=suggest(value, named[name]))
+        if name == "shard" and value < 0:
+            raise InvalidOption(f"shard is {value}", remedy="It is a number of elements; 0 shards nothing.")
         if name in ("batch", "stages", "replicas", "accumulate") and value < 1:
             raise InvalidOption(f"{name} is {value}", remedy="It must be at least 1.")
         if name == "memory_proportion" and not 0 < value <= 1:
@@ -120,7 +124,7 @@ def _check(name: str, values: tuple[Any, ...], system: System) -> None:
 def parse_only(text: str) -> tuple[str, tuple]:
     """A restriction as the command takes it: ``stages=2,4``."""
     name, equals, listed = text.partition("=")
-    kinds: dict[str, Any] = {n: int for n in ("batch", "stages", "replicas", "accumulate")}
+    kinds: dict[str, Any] = {n: int for n in ("batch", "stages", "replicas", "accumulate", "shard")}
     kinds |= {"pipeline": str, "recompute": str, "offload": _boolean, "partials": str, "memory_proportion": float}
     if not equals or name not in kinds:
         raise InvalidOption(
@@ -210,6 +214,7 @@ class Space:
             "replicas": tuple(range(1, system.ipus + 1)),
             "recompute": TRAINING if train else ("checkpoints",),
             "offload": (False, True) if train and STATES[optimizer] else (False,),
+            "shard": (0, USUAL) if train and STATES[optimizer] else (0,),
             "partials": ("", "f16") if self.wanted.half else ("",),
             "memory_proportion": PROPORTIONS,
         }
@@ -274,12 +279,12 @@ class Space:
 
     def _all(self) -> Iterator[Point]:
         v = self.values
-        rest = list(itertools.product(v["recompute"], v["offload"], v["partials"], v["memory_proportion"]))
+        rest = list(itertools.product(*(v[name] for name in SETTINGS[SETTINGS.index("recompute") :])))
         for batch, stages in itertools.product(v["batch"], v["stages"]):
             for pipeline, replicas in itertools.product(self._pipelines(stages), self._replicas(stages)):
                 for accumulate in self.turns(batch, stages, pipeline, replicas):
-                    for others in rest:
-                        yield Point(batch, stages, pipeline, replicas, accumulate, *others)
+                    found = (Point(batch, stages, pipeline, replicas, accumulate, *others) for others in rest)
+                    yield from dict.fromkeys(map(self._settled, found))
 
     def _nothing(self) -> InvalidOption:
         """Why no point exists."""
@@ -331,11 +336,16 @@ class Space:
                 continue
             at = listed.index(now)
             beside = (*listed[max(0, at - 1) : at], *listed[at + 1 : at + 2])
-            for value in beside if isinstance(now, int | float) else [other for other in listed if other != now]:
+            for value in beside if _is_number(now) else [other for other in listed if other != now]:
                 other = self._moved(point, name, value)
                 if other in self._known:
                     found.setdefault(name, []).append(other)
         return found
+
+    @staticmethod
+    def _settled(point: Point) -> Point:
+        """The point without what means nothing for it: one replica shares no state with others."""
+        return point if point.replicas > 1 or not point.shard else replace(point, shard=0)
 
     def _moved(self, point: Point, name: str, value: Any) -> Point:
         changed = replace(point, **{name: value})
@@ -349,13 +359,15 @@ class Space:
                 replicas=max(room if full or not fitting else fitting, default=1),
                 pipeline=point.pipeline if point.pipeline in kinds else kinds[0],
             )
+        changed = self._settled(changed)
         turns = self.turns(changed.batch, changed.stages, changed.pipeline, changed.replicas)
         nearest = min(turns, key=lambda n: abs(n - point.accumulate), default=changed.accumulate)
         return replace(changed, accumulate=nearest)
 
     def floor(self, point: Point) -> int:
         """Bytes that the fullest tile holds at least: weights and optimiser's state, were they spread evenly."""
-        always = self.weights + (0 if point.offload else self.optimiser)
+        parts = point.replicas if point.shard else 1
+        always = self.weights + (0 if point.offload else self.optimiser // parts)
         return always // (point.stages * self.wanted.system.chip.tiles)
 
     def prior(self, point: Point) -> float:
@@ -393,3 +405,7 @@ class Space:
 def _listed(values: Sequence[int]) -> str:
     shown = [str(v) for v in values]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", shown[-1]])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

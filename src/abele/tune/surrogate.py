@@ -18,6 +18,7 @@ from abele.tune.trial import Trial
 RIDGE = 0.03
 """Weight that keeps coefficients small where few points were tried."""
 
+NUMBERS = ("batch", "stages", "replicas", "accumulate", "memory_proportion")
 CROSSED = ("batch", "stages")
 
 
@@ -26,10 +27,7 @@ class Surrogate:
 
     def __init__(self, space: Space, trials: Sequence[Trial]) -> None:
         self.space = space
-        self._names = {
-            name: values for name, values in space.values.items() if len(values) > 1 and not _is_number(values)
-        }
-        self._numbers = [f for f in ("batch", "stages", "replicas", "accumulate", "memory_proportion")]
+        self._names = {name: values for name, values in space.values.items() if len(values) > 1 and name not in NUMBERS}
         x = self.features([t.point for t in trials])
         self._mean, scale = x.mean(axis=0), x.std(axis=0)
         self._scale = np.where(scale > 1e-9, scale, 1.0)
@@ -44,7 +42,7 @@ class Surrogate:
 
     def features(self, points: Sequence[Point]) -> np.ndarray:
         """``float64[points, features]``."""
-        numbers = {n: np.log2([float(getattr(p, n)) for p in points]) for n in self._numbers}
+        numbers = {n: np.log2([float(getattr(p, n)) for p in points]) for n in NUMBERS}
         columns = [*numbers.values(), *(c**2 for c in numbers.values()), numbers["batch"] * numbers["stages"]]
         for name, values in self._names.items():
             for value in values[1:]:
@@ -58,7 +56,3 @@ class Surrogate:
         found = z @ self._weights + self._offset
         prior = np.log([self.space.prior(p) for p in points])
         return found[:, 0] + prior, found[:, 1]
-
-
-def _is_number(values: Sequence) -> bool:
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
