@@ -146,7 +146,6 @@ class Nothing:
 
     Attributes:
         demand, bound, gap: bytes on its fullest tile, of a tile, and the difference.
-        least: whether ``demand`` is only a lower bound, because nothing had to be compiled to see it.
         point: its settings.
         text: all of it in sentences, with what takes the room.
         levers: changes outside the space, each compiled.
@@ -155,7 +154,6 @@ class Nothing:
     point: Point
     demand: int
     bound: int
-    least: bool
     text: str
     levers: tuple[Lever, ...]
 
@@ -168,7 +166,6 @@ class Nothing:
             "demand": self.demand,
             "bound": self.bound,
             "gap": self.gap,
-            "least": self.least,
             "settings": self.point.settings(),
             "text": self.text,
             "levers": [lever.to_json() for lever in self.levers],
@@ -182,21 +179,21 @@ def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
     tried = [t for t in outcome.trials.values() if not t.error]
     if outcome.best is not None or (outcome.trials and not tried):
         return None
-    if not tried:
-        point = min(space.points, key=lambda p: (space.floor(p), p))
-        demand, least = space.floor(point), True
-        what = "Weights" if point.offload else "Weights and optimizer state"
-        text = f"{what} alone take {_size(demand)} a tile, spread evenly."
+    if tried:
+        point = min(tried, key=lambda t: (t.max, t.point)).point
     else:
-        nearest = min(tried, key=lambda t: (t.max, t.point))
-        point, demand, least = nearest.point, nearest.max, False
-        text = explain(trials.profile(point)).text
+        point = min(space.points, key=lambda p: (space.floor(p), p))
+    profile = trials.profile(point)
+    demand, floor, text = profile.memory.max, space.floor(point), explain(profile).text
+    if floor > limit:
+        what = "Weights" if point.offload else "Weights and optimizer state"
+        text += f" {what} alone take {_size(floor)} of every tile, spread evenly."
     shown = ", ".join(worded(name, value) for name, value in point.settings().items())
     head = (
-        f"Nothing that was tried fits. The least takes {'at least ' if least else ''}{_size(demand)} of a tile, which "
-        f"has {_size(limit)}: {_size(demand - limit)} too much. It is {shown}. "
+        f"Nothing that was tried fits. The least takes {_size(demand)} of a tile, which has "
+        f"{_size(limit)}: {_size(demand - limit)} too much. It is {shown}. "
     )
-    return Nothing(point, demand, limit, least, head + text, tuple(pull(_levers(space, trials, point))))
+    return Nothing(point, demand, limit, head + text, tuple(pull(_levers(space, trials, point))))
 
 
 def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
