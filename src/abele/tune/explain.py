@@ -75,7 +75,7 @@ def neighbours(outcome: Outcome) -> list[Neighbour]:
             change = worded(name, getattr(point, name))
             follows = [
                 worded(other, getattr(point, other))
-                for other in ("replicas", "accumulate")
+                for other in ("batch", "replicas", "accumulate")
                 if other != name and getattr(point, other) != getattr(best.point, other)
             ]
             change += f" (with {', '.join(follows)})" if follows else ""
@@ -206,6 +206,9 @@ def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
             return Trials(other, _loaded(other, point.batch), trials.cache).profile(point)
 
         yield "half precision", {"half": True}, halved
+    off = {"offload_weights": True, "offload_activations": wanted.train}
+    change = f"weights{' and activations' if wanted.train else ''} in streaming memory"
+    yield change, off, partial(trials.profile, point, **off)
     widest = point.stages
     for factor in (2, 4, 8) if not space.placed else ():
         wider = replace(wanted, system=wanted.system.with_ipus(wanted.system.ipus * factor), only={})

@@ -338,7 +338,7 @@ class Space:
             beside = (*listed[max(0, at - 1) : at], *listed[at + 1 : at + 2])
             for value in beside if _is_number(now) else [other for other in listed if other != now]:
                 other = self._moved(point, name, value)
-                if other in self._known:
+                if other != point and other in self._known:
                     found.setdefault(name, []).append(other)
         return found
 
@@ -361,6 +361,11 @@ class Space:
             )
         changed = self._settled(changed)
         turns = self.turns(changed.batch, changed.stages, changed.pipeline, changed.replicas)
+        if not turns and name != "batch":  # a smaller micro-batch makes room in the global batch
+            for batch in reversed([b for b in self.values["batch"] if b < point.batch]):
+                if turns := self.turns(batch, changed.stages, changed.pipeline, changed.replicas):
+                    changed = replace(changed, batch=batch)
+                    break
         nearest = min(turns, key=lambda n: abs(n - point.accumulate), default=changed.accumulate)
         return replace(changed, accumulate=nearest)
 

@@ -95,9 +95,9 @@ class Trials:
         placed = any(op.origin.stage for op in loaded.graph.operations)
         return replace(options, split=False) if placed else options
 
-    def profile(self, point: Point) -> Profile:
-        """The whole profile of a point."""
-        options = self.options(point)
+    def profile(self, point: Point, **changes: Any) -> Profile:
+        """The whole profile of a point, with ``changes`` to its compiler's options."""
+        options = replace(self.options(point), **changes)
         executable = compile_graph(self.loaded(point.batch).graph, options)
         return cost(executable.schedule, options.system, samples=point.samples)
 
@@ -117,7 +117,7 @@ class Trials:
 
     def _key(self, point: Point) -> str:
         executable = key_of(self.loaded(point.batch).graph, self.options(point))
-        return f"{executable}-{source_digest('cost')[:16]}-{point.samples}-trial{VERSION}"
+        return f"{executable}-{source_digest('charge', 'cost')[:16]}-{point.samples}-trial{VERSION}"
 
     def _tried(self, point: Point) -> Trial:
         found = self.profile(point)
