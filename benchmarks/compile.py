@@ -20,10 +20,13 @@ COLD_SECONDS = 10.0
 """Limit of a cold compile, capture included, CPU seconds."""
 WARM_SECONDS = 0.5
 """Limit of a compile from the cache, beyond the capture, CPU seconds."""
+POD_SECONDS = 1.0
+"""Limit of what 64,000 IPUs cost beyond 16, CPU seconds."""
 LAYERS, SCALE = 1.3, 1.1
 """Limits of the growth with repeated layers, and with IPUs and tiles, as ratios of the time after capture."""
 
 MODELS = "Compiling each model of the zoo for bow-2000 (CPU seconds)"
+PODS = "Compiling and charging bert-large's training, pipelined and replicated (CPU seconds, capture included)"
 GROWTH = "Growth of compiling, after capture (CPU time and memory of the larger over the smaller)"
 
 
@@ -46,6 +49,7 @@ def benchmarks() -> list[Benchmark]:
             _growth(f"pod256-{mode}", "256 replicas on bow-pod256 / 1", base, _pod("bow-pod256", 256, base), SCALE),
             _growth(f"tiles-{mode}", "4 times the tiles / bow", base, base | {"tiles": 4}, SCALE),
         ]
+    found.append(Benchmark(PODS, "pods", _pods))
     one = {"model": "bert-base", "train": True}
     two = one | {"accumulate": 2}
     found += [
@@ -53,6 +57,30 @@ def benchmarks() -> list[Benchmark]:
         _growth("accumulation", "accumulation 64 / 2", two, one | {"accumulate": 64}, SCALE),
     ]
     return found
+
+
+def _pods(settings: Settings) -> Sequence[Row]:
+    """Four stages in as many replicas as a pod has room for, the optimiser's state sharded and off the chip."""
+    prepare()
+    asked = {"train": True, "half": True, "stages": 4, "accumulate": 64, "offload": True, "shard": 8192}
+    asked |= {"optimizer": "lamb", "recompute": "standard"}
+    seconds: dict[str, list[float]] = {}
+    for _ in range(settings.rounds):
+        for system, replicas in (("bow-pod16", 4), ("bow-64000", 16_000)):
+            found = apart(compile_once, "bert-large", system=system, replicas=replicas, **asked)
+            seconds.setdefault(system, []).append(found["capture"] + found["compile"] + found["cost"])
+    small, large = (statistics.median(each) for each in seconds.values())
+    more = statistics.median(b - a for a, b in zip(*seconds.values(), strict=True))
+    return [
+        {
+            "bow-pod16, 4 replicas": small,
+            "limit": COLD_SECONDS,
+            "bow-64000, 16,000 replicas": large,
+            "more": more,
+            "limit of more": POD_SECONDS,
+            "holds": small <= COLD_SECONDS and more <= POD_SECONDS,
+        }
+    ]
 
 
 def _pod(system: str, replicas: int, base: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +160,15 @@ def compile_once(
     accumulate: int = 1,
     tiles: int = 1,
     warm: bool = False,
+    half: bool = False,
+    **settings: Any,
 ) -> dict[str, float]:
     """Capture, compile and charge one model in this process.
 
     Args:
         tiles: the chip has so many times its tiles.
         warm: then compile again from the cache.
+        settings: further ones of ``compile_options``.
 
     Returns:
         CPU seconds of ``capture``, ``compile`` (after the capture), ``warm`` and ``cost``; ``bytes`` that the compile
@@ -148,8 +179,8 @@ def compile_once(
     from abele.cost import cost
     from abele.programs import compile_options, load
 
-    loaded = load(model, batch=1, train=train)
-    options = compile_options(loaded, system=system, replicas=replicas, accumulate=accumulate)
+    loaded = load(model, batch=1, train=train, half=half)
+    options = compile_options(loaded, system=system, replicas=replicas, accumulate=accumulate, **settings)
     if tiles > 1:
         options = _with_tiles(options, tiles)
     with tempfile.TemporaryDirectory() as directory:

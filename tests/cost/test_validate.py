@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
-from abele.cost.validate import COLUMNS, RUNNERS, UNITS, Case, Outcome, Row, builtin_cases, read_cases, summarise
+from abele.cost.validate import (
+    COLUMNS,
+    RUNNERS,
+    UNITS,
+    Case,
+    Outcome,
+    Row,
+    builtin_cases,
+    ratios,
+    read_cases,
+    summarise,
+    summarise_ratios,
+)
 from abele.cost.validate.outcome import Context
 from abele.cost.validate.run import run_case, validate
 from abele.errors import InvalidOption
@@ -108,6 +121,34 @@ def test_units() -> None:
         assert found.value(unit) == pytest.approx(value)
     with pytest.raises(InvalidOption, match="rate"):
         found.value("cycles/row")
+
+
+def test_ratios_by_hand() -> None:
+    """Bow over Mk2 at equal size, and each size over the next smaller of its chip; versions part the sizes alone."""
+    folder = "mlcommons/training_results_v{} results/ipu-pod{}-TF1{}/resnet"
+
+    def row(id: str, system: str, ipus: int, source: str, published: float, predicted: float | None) -> Row:
+        found = case("training", "resnet50", "samples/s", "throughput", published, system=system, ipus=ipus)
+        return Row(replace(found, id=id, source=source), "predicted" if predicted else "failed", predicted)
+
+    rows = [
+        row("b16", "bow-pod16", 16, folder.format("2.0", 16, "-closed"), 100.0, 110.0),
+        row("b64", "bow-pod64", 64, folder.format("2.0", 64, "-closed"), 300.0, 330.0),
+        row("b256", "bow-pod256", 256, folder.format("2.0", 256, "-closed"), 900.0, 1100.0),
+        row("m64", "pod64", 64, folder.format("1.1", 64, ""), 200.0, 200.0),
+        row("m16", "pod16", 16, folder.format("1.0", 16, ""), 70.0, 70.0),
+        row("lost", "pod256", 256, folder.format("1.1", 256, ""), 70.0, None),
+        row("else", "bow-pod64", 64, "a table of another kind", 300.0, 330.0),
+    ]
+    found = {(r.over.case.id, r.under.case.id): r for r in ratios(rows)}
+    assert set(found) == {("b16", "m16"), ("b64", "m64"), ("b64", "b16"), ("b256", "b64")}
+    assert found["b64", "m64"].kind == "system" and found["b64", "m64"].error == pytest.approx(10.0)
+    assert found["b64", "b16"].kind == "size" and found["b64", "b16"].error == pytest.approx(0.0)
+    system, size = summarise_ratios(ratios(rows))
+    assert (system.kind, system.ratios, size.kind, size.ratios) == ("system", 2, "size", 2)
+    assert size.largest == pytest.approx(100 * ((1100 / 330) / 3 - 1)) and size.median == pytest.approx(
+        size.largest / 2
+    )
 
 
 # runners

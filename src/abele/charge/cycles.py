@@ -31,9 +31,10 @@ from abele.schedule.liveness import Copies, Liveness, Pair
 from abele.schedule.records import Access, Call, ComputeSet, Function, Node, Plan, Repeat, Schedule, Step, Tensor
 from abele.schedule.vertex import Work, vertex_kind
 
-PARTS = ("compute", "exchange", "links", "sync", "host", "bubble")
+PARTS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
 """Kinds of cycles. ``exchange`` is between tiles of one IPU, ``links`` between IPUs and replicas; ``sync`` holds the
-start of compute sets too; ``bubble`` is the time in which the slowest stage of a pipeline waits."""
+start of compute sets too; ``bubble`` is the time in which the slowest stage of a pipeline waits; ``overhead`` is the
+host's between two device iterations, which no program shortens (``System.host_return_seconds``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,11 @@ class Cycles:
     sync: float = 0.0
     host: float = 0.0
     bubble: float = 0.0
+    overhead: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.compute + self.exchange + self.links + self.sync + self.host + self.bubble
+        return self.compute + self.exchange + self.links + self.sync + self.host + self.bubble + self.overhead
 
     def __add__(self, other: Cycles) -> Cycles:
         return Cycles(*(getattr(self, part) + getattr(other, part) for part in PARTS))
@@ -514,14 +516,14 @@ class Charger:
         return data, size(s.main.results, s.output_ports, ("anchor", "loss", "gradient"))
 
     def ends(self) -> tuple[Cycles, Cycles]:
-        """What one device iteration costs before and after main: data in, results out, states moved to their place."""
+        """What one device iteration costs before and after main: data in, results out, states moved to their place, and
+        the host's way back to the next one."""
         s = self.schedule
         begin, end = (Cycles(host=self.chip.cycles(self._host(size))) for size in self.ends_bytes())
         # Streams of main itself overlap with the device iterations before and behind.
         hidden = max(0.0, self.hidden[s.main.name] - self.functions[s.main.name].total)
-        end += Cycles(host=hidden + self.chip.cycles(self.system.host_step_seconds)) + self._copy(
-            s.main.name, self.live.final
-        )
+        end += Cycles(host=hidden, overhead=self.chip.cycles(self.system.host_return_seconds))
+        end += self._copy(s.main.name, self.live.final)
         return begin, end
 
 

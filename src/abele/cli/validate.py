@@ -16,7 +16,7 @@ from abele.errors import InvalidOption, suggest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from abele.cost.validate import Row, Summary
+    from abele.cost.validate import Ratio, RatioSummary, Row, Summary
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def validate(
 ):
     """Compile published measurements' cases for their machines and print prediction, publication and error of each."""
     from abele.compile.cache import Cache
-    from abele.cost.validate import builtin_cases, read_cases, summarise
+    from abele.cost.validate import builtin_cases, ratios, read_cases, summarise, summarise_ratios
     from abele.cost.validate import validate as run
 
     chosen = [case for path in cases for case in read_cases(path)] if cases else builtin_cases()
@@ -46,12 +46,22 @@ def validate(
     chosen = [c for c in chosen if (not family or c.family in family) and match in c.id]
     with progress(json) as tell:
         rows = run(chosen, cache=Cache() if cache else None, tell=tell)
-    summary = summarise(rows)
+    summary, pairs = summarise(rows), ratios(rows)
+    lines = summarise_ratios(pairs)
     failed = sum(row.status == "failed" for row in rows)
     if json:
-        print_json({"rows": [r.to_json() for r in rows], "families": [s.to_json() for s in summary]})
+        print_json(
+            {
+                "rows": [r.to_json() for r in rows],
+                "families": [s.to_json() for s in summary],
+                "ratios": [r.to_json() for r in pairs],
+                "ratio_summaries": [line.to_json() for line in lines],
+            }
+        )
     else:
         _show(rows, summary)
+        if pairs:
+            _show_ratios(pairs, lines)
     if strict and failed:
         raise typer.Exit(1)
 
@@ -81,6 +91,28 @@ def _show(rows: Sequence[Row], summary: Sequence[Summary]) -> None:
         "* after a case: guessed configuration; h: bound by the host, or not said; ! does not fit the tiles.",
         markup=False,
     )
+
+
+def _show_ratios(pairs: Sequence[Ratio], lines: Sequence[RatioSummary]) -> None:
+    """Pairs of cases that differ only in system or size."""
+    out = console()
+    table = Table(title="Ratios: another system, or more IPUs", **_PLAIN)
+    table.add_column("cases", overflow="fold")
+    table.add_column("what", overflow="fold")
+    for column in ("predicted", "published", "error %"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for r in pairs:
+        over, under = r.over.case, r.under.case
+        what = f"{over.model}: {over.system} over {under.system}"
+        if over.system == under.system:
+            what += f", {over.ipus} IPUs over {under.ipus}"
+        table.add_row(f"{over.id} / {under.id}", what, f"{r.predicted:.3f}", f"{r.published:.3f}", _one(r.error, "+"))
+    out.print(table)
+    for line in lines:
+        out.print(
+            f"ratios of {line.kind}: {line.ratios}, median error {line.median:.1f} %, largest {line.largest:.1f} %",
+            markup=False,
+        )
 
 
 _PLAIN: dict[str, Any] = {"box": SIMPLE_HEAD, "title_justify": "left", "padding": (0, 1, 0, 0), "pad_edge": False}

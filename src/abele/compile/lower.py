@@ -24,6 +24,9 @@ from abele.schedule.geometry import near, shared_out
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
 
+PLACES = 32
+"""Tiles at which small results may start: spread out, yet so few that equal operations often are one question."""
+
 
 @dataclass
 class _Draft:
@@ -142,7 +145,9 @@ class _Lowering:
             if len(plan.homes) != len(op.results):
                 raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
         if small and plan.sets:
-            self.cursor = (self.cursor + plan.sets[-1].grid.blocks) % self.chip.tiles
+            tiles = self.chip.tiles
+            step = -(-tiles // PLACES)
+            self.cursor = (self.cursor + -(-plan.sets[-1].grid.blocks // step) * step) % (step * (tiles // step))
         return plan
 
     def shared(self, type: TensorType, read: Layout) -> Layout | None:

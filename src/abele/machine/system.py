@@ -42,7 +42,7 @@ class System:
     gateway_latency_seconds: float = number("s")
     host_bytes_per_second: float = number("B/s per IPU per direction")
     host_latency_seconds: float = number("s")
-    host_step_seconds: float = number("s")  # host work at each return to the host, beside transfers
+    host_return_seconds: float = number("s")  # from the end of a device iteration to the next, beside transfers
     streaming_bytes: float = number("B per machine")
     streaming_bytes_per_second: float = number("B/s per machine per direction")
     sync_hop_seconds: float = number("s")
@@ -143,7 +143,13 @@ _MK2_LINKS: dict[str, Constant] = {
         "derived",
     ),
     "host_latency_seconds": _c(10e-6, "s", "assumed: one host exchange over the network", "assumed"),
-    "host_step_seconds": _c(0.0, "s", "assumed none; published pod runs show some, undocumented", "assumed"),
+    "host_return_seconds": _c(
+        20e-6,
+        "s",
+        "assumed: a host exchange out and one back; what else a host does between two updates (reading the loss, new "
+        "rates, checkpoints) is milliseconds in published pod runs, and documented nowhere",
+        "assumed",
+    ),
     "streaming_bytes": _c(448e9, "B per machine", "M2000 exchange memory of 448 to 450 GB, as announced", "published"),
     "streaming_bytes_per_second": _c(
         20e9, "B/s per machine per direction", "assumed: a recalled vendor figure, never measured", "assumed"

@@ -13,7 +13,7 @@ from rich.text import Text
 Document = Mapping[str, Any]
 """What ``Profile.to_json`` gives."""
 
-KINDS = ("compute", "exchange", "links", "sync", "host", "bubble")
+KINDS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
 
 
 def scaled(value: float, digits: int, least: float, units: Sequence[tuple[str, float]]) -> str:

@@ -1,7 +1,7 @@
 "use strict";
 // Draws the profiles that are in the page. It sorts, scales and bins for the screen; every number comes from the data.
 const SCHEMA = Number("/*schema*/");
-const KINDS = ["compute", "exchange", "links", "sync", "host", "bubble"];
+const KINDS = ["compute", "exchange", "links", "sync", "host", "bubble", "overhead"];
 const LENGTHS = ["sync", "exchange", "compute", "host"]; // of a moment, in the order in which they run
 const element = (id) => document.getElementById(id);
 const main = element("main"), tip = element("tip");

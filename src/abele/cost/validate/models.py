@@ -33,11 +33,14 @@ def run_model(case: Case, context: Context) -> Outcome:
     where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
     ``optimizer=sgd|adam|lamb``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
-    ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out); ``samples=F`` (published
+    ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out);
+    ``host_return=SECONDS`` of the host between two updates; ``samples=F`` (published
     samples in one sample of the program, as in packed sequences).
     """
     train = case.family == "training"
     system = find_system(case.system)
+    if "host_return" in case.options:
+        system = system.derive(system.name, host_return_seconds=float(case.option("host_return")))
     context.tell(case.id, "capture")
     graph, parameters = _captured(case, train)
     stages = len(case.layers) or 1
@@ -75,6 +78,7 @@ def run_model(case: Case, context: Context) -> Outcome:
     parts = {name: part for name, part in profile.cycles.as_dict().items() if part}
     if case.option("host", "charged") == "none":
         parts.pop("host", None)
+        parts.pop("overhead", None)
     cycles = sum(parts.values())
     return Outcome(
         system.chip.seconds(cycles),
