@@ -396,9 +396,11 @@ def run_set(question: Question, s: ComputeSet, memories: Mapping[str, _Memory], 
             memory.tile.reshape(access.layout.shape)[region] = tile
 
 
-def plan_and_run(case: Case, chip: Chip, homes: Sequence[Layout | None] | None = None, first: int = 0) -> Plan:
+def plan_and_run(
+    case: Case, chip: Chip, homes: Sequence[Layout | None] | None = None, first: int = 0, choice: int = 0
+) -> Plan:
     """Plan a case, run the plan and hold the results against the reference; returns the plan."""
-    question = ask(case, chip, homes, first)
+    question = replace(ask(case, chip, homes, first), choice=choice)
     plan, values = make_plan(question), case.values()
     if not plan.sets:
         assert len(plan.homes) == len(case.results)

@@ -52,6 +52,15 @@ def rows(draw):
     return Case(name, 0, Sample(tuple(draws), attributes))
 
 
+@settings(max_examples=40)
+@given(rows(), st.sampled_from([6, 16]), st.sampled_from([1, 2]))
+def test_every_choice_gives_the_reference(case, tiles, choice):
+    x = case.operands[0]
+    home = own(split_dims(x.shape, tiles), x.shape)
+    homes = [home if t == x else None for t in case.operands]
+    plan_and_run(case, machine(tiles), homes, choice=choice)
+
+
 @settings(max_examples=80)
 @given(rows(), st.sampled_from([1, 6, 16]), st.booleans())
 def test_plans_give_the_reference_wherever_the_operand_lies(case, tiles, follows):

@@ -173,6 +173,10 @@ class Charger:
             known = self.plans[key] = self._plan(step, tensors)
         return known
 
+    def alone(self, step: Step, tensors: Sequence[Tensor]) -> PlanCost:
+        """Cost of a step's plan whose operands are these tensors, whether or not the schedule has them."""
+        return self._plan(step, tensors)
+
     def _plan(self, step: Step, tensors: Sequence[Tensor]) -> PlanCost:
         plan = step.plan
         types = {f"in{i}": use.type for i, use in enumerate(step.operands)}

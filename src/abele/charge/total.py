@@ -20,9 +20,9 @@ class Charged:
     lacking: int
 
     @property
-    def order(self) -> tuple[int, float]:
+    def order(self) -> tuple[bool, float]:
         """Smaller is better: what fits comes first, and then the quicker."""
-        return self.lacking, self.cycles
+        return self.lacking > 0, self.cycles
 
 
 def charged(schedule: Schedule, system: System) -> Charged:

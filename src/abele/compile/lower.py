@@ -7,9 +7,10 @@ step. Every distinct question is planned once, so the time grows with the distin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from abele.compile.choose import Chooser, Look
 from abele.compile.passes.hoist import LOAD
 from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Graph, Operation, Port, Value
@@ -19,7 +20,7 @@ from abele.ir.types import TensorType
 from abele.machine.chip import Chip
 from abele.machine.system import System
 from abele.ops.plans.layouts import BLOCK_BYTES, among_readers
-from abele.ops.plans.planning import PlanOptions, Question, make_plan
+from abele.ops.plans.planning import PlanOptions, Question
 from abele.schedule.geometry import near, shared_out
 from abele.schedule.layout import Layout, spread
 from abele.schedule.records import Call, Function, Node, Plan, Repeat, Schedule, Step, Tensor, Use
@@ -47,9 +48,11 @@ class _Lowering:
     options: PlanOptions
     drafts: dict[str, _Draft] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
-    plans: dict[Question, Plan] = field(default_factory=dict)
     starts: dict[tuple[TensorType, Layout], int] = field(default_factory=dict)
     cursor: int = 0
+
+    def __post_init__(self) -> None:
+        self.chooser = Chooser(self.chip)
 
     # tensors ------------------------------------------------------------------------------------------------
 
@@ -70,13 +73,18 @@ class _Lowering:
     def function(self, graph: Graph, parameters: list[str]) -> Function:
         uses = {v: Use(p, v.type) for v, p in zip(graph.inputs, parameters, strict=True)}
         nodes: list[Node] = []
+
+        def known(value: Value) -> Layout | None:
+            return self.drafts[uses[value].tensor].home if value in uses else None
+
+        look = Look.over(graph, known, self.question)
         for op in graph.operations:
             if has(op, "view"):
                 uses[op.result] = Use(uses[op.operands[0]].tensor, op.result.type)
             elif op.name in CONTROL:
                 nodes.append(self.control(graph.name, op, uses))
             else:
-                nodes.append(self.step(graph.name, op, uses))
+                nodes.append(self.step(graph.name, op, uses, look))
         results = tuple(uses[v].tensor for v in graph.outputs)
         return Function(graph.name, tuple(parameters), results, tuple(nodes))
 
@@ -114,9 +122,9 @@ class _Lowering:
 
     # steps --------------------------------------------------------------------------------------------------
 
-    def step(self, where: str, op: Operation, uses: dict[Value, Use]) -> Step:
+    def step(self, where: str, op: Operation, uses: dict[Value, Use], look: Look) -> Step:
         operands = tuple(uses[v] for v in op.operands)
-        plan = self.plan(op, operands)
+        plan = self.plan(op, operands, look)
         self.adopt_homes(plan, operands)
         results = []
         kind = "remote" if op.name == "remote_store" else "value"
@@ -126,29 +134,33 @@ class _Lowering:
             uses[value] = results[-1]
         return Step(op.name, operands, tuple(results), op.attributes, plan, op.origin)
 
-    def plan(self, op: Operation, operands: tuple[Use, ...]) -> Plan:
-        largest = max((v.type.size for v in (*op.results, *op.operands)), default=0)
-        small = largest < self.chip.tiles * 8
-        question = Question(
-            op.name,
-            tuple(op.attributes.items()),
-            tuple(v.type for v in op.operands),
-            tuple(v.type for v in op.results),
-            tuple(self.drafts[u.tensor].home for u in operands),
-            self.chip,
-            self.cursor if small else 0,
-            self.options,
-        )
-        plan = self.plans.get(question)
-        if plan is None:
-            plan = self.plans[question] = make_plan(question)
-            if len(plan.homes) != len(op.results):
-                raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
-        if small and plan.sets:
+    def plan(self, op: Operation, operands: tuple[Use, ...], look: Look) -> Plan:
+        question = self.question(op, [self.drafts[u.tensor].home for u in operands])
+        plan = self.chooser.best(op, question, look)
+        if len(plan.homes) != len(op.results):
+            raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
+        if self.small(op) and plan.sets:
             tiles = self.chip.tiles
             step = -(-tiles // PLACES)
             self.cursor = (self.cursor + -(-plan.sets[-1].grid.blocks // step) * step) % (step * (tiles // step))
         return plan
+
+    def small(self, op: Operation) -> bool:
+        """Whether an operation leaves most tiles idle: then it starts where the last such one ended."""
+        return max((v.type.size for v in (*op.results, *op.operands)), default=0) < self.chip.tiles * 8
+
+    def question(self, op: Operation, homes: Sequence[Layout | None]) -> Question:
+        """What the family of an operation is asked when its operands lie so."""
+        return Question(
+            op.name,
+            tuple(op.attributes.items()),
+            tuple(v.type for v in op.operands),
+            tuple(v.type for v in op.results),
+            tuple(homes),
+            self.chip,
+            self.cursor if self.small(op) else 0,
+            self.options,
+        )
 
     def shared(self, type: TensorType, read: Layout) -> Layout | None:
         """The home of a tensor that several tiles read alike: shared out between them, where that leaves whole blocks.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from abele.ops.plans.planning import Question, plan_for
-from abele.ops.plans.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
+from abele.ops.plans.rows import ROW_CHOICES, ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
 from abele.schedule.records import Plan
 
 Extra = Mapping[str, Any]
@@ -103,7 +103,7 @@ def _eps(question: Question) -> dict[str, float]:
     return {key: value for key, value in question.attributes if key == "eps"}  # type: ignore[misc]
 
 
-@plan_for("layer_norm", "layer_norm_grad", "rms_norm")
+@plan_for("layer_norm", "layer_norm_grad", "rms_norm", choices=ROW_CHOICES)
 def plan_trailing(question: Question) -> Plan:
     """Statistics over the trailing axes, which scale and shift have too."""
     shape = question.operands[0].shape
@@ -112,7 +112,7 @@ def plan_trailing(question: Question) -> Plan:
     return plan_rows(question, segments, "Norm", _eps(question))
 
 
-@plan_for("batch_norm", "batch_norm_grad", "batch_norm_inference")
+@plan_for("batch_norm", "batch_norm_grad", "batch_norm_inference", choices=ROW_CHOICES)
 def plan_channels(question: Question) -> Plan:
     """Statistics over all axes but the channels, which scale and shift have."""
     shape = question.operands[0].shape
@@ -125,7 +125,7 @@ def plan_channels(question: Question) -> Plan:
     return plan_rows(question, segments, "Norm", _eps(question))
 
 
-@plan_for("group_norm", "group_norm_grad")
+@plan_for("group_norm", "group_norm_grad", choices=ROW_CHOICES)
 def plan_groups(question: Question) -> Plan:
     """Statistics of every group of every sample; scale and shift have groups and channels within."""
     shape, groups = question.operands[0].shape, int(question.attribute("groups"))

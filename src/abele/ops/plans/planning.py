@@ -59,6 +59,7 @@ class Question:
             read): the plan may then read it as it likes, and it will lie so.
         chip: the chip; ``chip.tiles`` tiles are there to be used.
         first: the tile at which small results should start, so that they do not all pile up on tile 0.
+        choice: which of the operation's plans is asked for (see ``choices_of``); 0 is the planner's own.
     """
 
     operation: str
@@ -69,6 +70,7 @@ class Question:
     chip: Chip
     first: int = 0
     options: PlanOptions = PlanOptions()
+    choice: int = 0
 
     def attribute(self, name: str) -> Any:
         """The value of one attribute."""
@@ -77,19 +79,26 @@ class Question:
 
 Planner = Callable[[Question], Plan]
 PLANS: dict[str, Planner] = {}
+CHOICES: dict[str, int] = {}
 
 
-def plan_for(*names: str) -> Callable[[Planner], Planner]:
-    """Register the planner of these operations."""
+def plan_for(*names: str, choices: int = 1) -> Callable[[Planner], Planner]:
+    """Register the planner of these operations, and how many plans it knows for a question."""
 
     def add(planner: Planner) -> Planner:
         for name in names:
             if name in PLANS:
                 raise ValueError(f"operation {name!r} has two plans")
             PLANS[name] = planner
+            CHOICES[name] = choices
         return planner
 
     return add
+
+
+def choices_of(question: Question) -> int:
+    """How many plans there are to choose from: for ``poplibs`` the planner's own alone."""
+    return CHOICES.get(question.operation, 1) if question.options.planner == "best" else 1
 
 
 def make_plan(question: Question) -> Plan:

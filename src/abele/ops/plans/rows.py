@@ -146,6 +146,13 @@ def _refined(layout: Layout, segments: Sequence[Segment]) -> _View | None:
     return _View(layout, (*found, *[segments[-1]] * len(dims)))
 
 
+ROW_CHOICES = 3
+"""Where the operand lies; evenly with summed dimensions in one piece; evenly over fewer tiles."""
+
+COARSE = 8
+"""Elements of a block of the last choice, in the fewest that are worth a tile."""
+
+
 def _place(question: Question, segments: Sequence[Segment], wide: int) -> _View:
     """Where to compute: where the largest operand lies, if that follows the segments and is not too uneven; else
     evenly, with summed dimensions in one piece unless that leaves tiles idle."""
@@ -160,6 +167,9 @@ def _place(question: Question, segments: Sequence[Segment], wide: int) -> _View:
     rows, spread = (own(grid, sizes) for grid in grids)
     fresh = rows if fullest(rows) <= LEAST_GAIN * max(least_of(dtype), fullest(spread)) else spread
     limit = LEAST_GAIN * max(fullest(fresh), least_of(dtype))
+    if question.choice:
+        coarse = split_dims(sizes, chip.tiles, first=question.first, names=names, least=COARSE * least_of(dtype))
+        return _View(rows if question.choice == 1 else own(coarse, sizes), tuple(segments))
     for home in question.homes[:wide]:
         if home is None or not home.is_partition or fullest(home) > limit:
             continue

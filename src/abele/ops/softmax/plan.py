@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from abele.ops.plans.planning import Question, plan_for
-from abele.ops.plans.rows import ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
+from abele.ops.plans.rows import ROW_CHOICES, ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
 from abele.schedule.records import Plan
 
 
@@ -57,7 +57,7 @@ ROWS["log_softmax_grad"] = RowOperation(
 register_rows("Softmax", ("Softmax",))
 
 
-@plan_for("softmax", "log_softmax", "softmax_grad", "log_softmax_grad")
+@plan_for("softmax", "log_softmax", "softmax_grad", "log_softmax_grad", choices=ROW_CHOICES)
 def plan_softmax(question: Question) -> Plan:
     """Rows along ``axis``."""
     shape = question.operands[0].shape
