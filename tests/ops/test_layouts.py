@@ -12,11 +12,13 @@ from abele.ir import DType, TensorType, f16, f32
 from abele.machine.presets import bow
 from abele.ops.plans.layouts import (
     align,
+    among_readers,
     covers,
     even,
     flat,
     fullest,
     own,
+    refined,
     same_elements,
     single,
     split_dims,
@@ -141,3 +143,30 @@ def test_choosing_is_quick_on_a_whole_chip():
     grid = split_dims((1472 * 7, 3071, 129, 17), bow.tiles)
     assert grid.blocks > 1400
     assert layouts._best_parts.cache_info().currsize < 2000
+
+
+def test_what_many_tiles_read_lies_in_whole_blocks_among_them():
+    """Weights of 64 × 64 half values, read in two halves by many tiles: blocks of 16 × 16, each within one half."""
+    grid = Grid((Axis("m", 100, 20), Axis("o", 64, 2, 16), Axis("c", 64, 1, 16)), 64)
+    home = among_readers(own(grid, (64, 64), (1, 2)), machine(64), DType.F16)
+    assert home is not None and home.is_partition
+    assert set(home.elements()) == {256}
+    for block in range(home.grid.blocks):
+        rows = home.region(block)[0]
+        assert rows.start // 32 == (rows.stop - 1) // 32
+    window = Layout(grid, (66, 64), (Span(1, 1, 0, 3), Span(2)))
+    assert among_readers(window, machine(64), DType.F16) is None
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 5), st.integers(1, 5))
+def test_refined_blocks_lie_within_blocks(rows, columns, a, b):
+    grid = Grid((Axis("r", rows, min(a, rows)), Axis("c", columns, min(b, columns))), 64)
+    coarse = own(grid, (rows, columns))
+    fine = refined(coarse, machine(64), DType.F32, least=1)
+    assert fine.is_partition
+    owner = np.zeros((rows, columns), int)
+    for block in range(grid.blocks):
+        owner[coarse.region(block)] = block
+    if fine.grid.axes[1].grain == 1:  # words of a long last dimension stay whole
+        assert fullest(fine) <= fullest(coarse)
+        assert all(len(np.unique(owner[fine.region(i)])) == 1 for i in range(fine.grid.blocks))

@@ -133,6 +133,23 @@ def test_turns_give_the_same_numbers():
     assert sum(s.vertex.startswith("Matmul") for s in make_plan(asked).sets) > 1
 
 
+@pytest.mark.parametrize(("tiles", "k", "stages"), [(8, 512, 1), (64, 4096, 2), (256, 1 << 19, 3)])
+def test_partials_are_summed_in_stages(tiles, k, stages):
+    """16 partials or more are summed in two stages, 125 or more in three, to the same numbers."""
+    rng = np.random.default_rng(0)
+    chip = machine(tiles)
+    a, b = f32(1, k), f32(k, 3)
+    asked = question(a, b, chip=chip, homes=(flat(a, chip), flat(b, chip)))
+    plan = make_plan(asked)
+    assert [s.vertex for s in plan.sets][1:] == ["ReducePartials"] * stages
+    uses = [Use("x", t) for t in (*asked.operands, *asked.results)]
+    assert not list(check_plan(plan, uses[:2], uses[2:], asked.homes, chip.tiles))
+    values = [rng.standard_normal(t.shape).astype(np.float32) for t in (a, b)]
+    (actual,) = run_plan(asked, plan, values)
+    wanted = values[0].astype(np.float64) @ values[1]
+    np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-4 * np.sqrt(k))
+
+
 def test_operands_are_transposed_once():
     """A weight gradient sums over what lies outside in both: each is transposed where it lies, not by every reader."""
     rng = np.random.default_rng(0)
