@@ -29,6 +29,7 @@ from abele.ops.elementwise.expression import operand_dtype
 from abele.ops.elementwise.functions import FUNCTIONS
 from abele.ops.hosts.expressions import node
 from abele.ops.plans.layouts import even, flat
+from abele.schedule.geometry import kept
 from tests.ops.harness import Case, assert_close, cotangents, gradients, machine, plan_and_run, to_torch, twin_gradients
 
 sizes = st.integers(0, 6)
@@ -241,3 +242,23 @@ def test_map_means_the_chain():
     for a, e in zip(evaluate(mapped, values), evaluate(graph, values), strict=True):
         np.testing.assert_array_equal(a, e)
     assert math.prod(mapped.outputs[0].shape) == 15
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes"),
+    [
+        ("slice", [(64, 96)], {"starts": (1, 0), "stops": (64, 95), "steps": (1, 1)}),
+        ("pad", [(64, 96)], {"low": (1, 1), "high": (1, 1), "value": 0.0}),
+        ("concat", [(63, 96), (1, 96)], {"axis": 0}),
+    ],
+)
+def test_what_grows_or_shrinks_a_little_stays_where_it_lies(name, shapes, attributes):
+    """Only what passes a boundary of the blocks is exchanged."""
+    chip, types = machine(16), [f32(*s) for s in shapes]
+    c = case(name, types, attributes)
+    homes = [even(t, chip) for t in types]
+    plan = plan_and_run(c, chip, homes)
+    read = plan.sets[0].reads[0]
+    assert [a.parts for a in plan.homes[0].grid.axes] == [a.parts for a in homes[0].grid.axes]
+    missing = read.layout.elements() - kept(read.layout, homes[:1])
+    assert missing.sum() < types[0].size // 8

@@ -105,14 +105,14 @@ def most_sent(home: Layout, read: Layout) -> int:
 
     Along a dimension a part keeps to itself what lies between the windows of its neighbours; a tile keeps to itself
     what its part keeps in all dimensions. Where every element is read by one block, a tile keeps what its own block
-    reads. Else, through another grid than the home's, nothing is said to be kept.
+    reads. Else, through a grid of other blocks than the home's, nothing is said to be kept.
     """
     sent = most_held(home, read)
     if partitions_window(read):
         left = home.elements_on_tiles()
         left[read.grid.tile(np.arange(read.grid.blocks))] -= kept(read, [home])
         return min(sent, int(left.max()))
-    if home.grid != read.grid or home.shape != read.shape:
+    if _blocks(home.grid) != _blocks(read.grid) or home.shape != read.shape:
         return sent
     parts = [np.arange(axis.parts) for axis in home.grid.axes]
     lengths, own = ([np.ones(axis.parts, np.int64) for axis in home.grid.axes] for _ in range(2))
@@ -126,7 +126,7 @@ def most_sent(home: Layout, read: Layout) -> int:
         if want.axis not in (None, have.axis):
             return sent
         start, stop = have.bounds(home.grid, parts, size)
-        ends = (0, size) if want.axis is None else want.bounds(home.grid, parts, size)
+        ends = (0, size) if want.axis is None else want.bounds(read.grid, parts, size)
         first, last = (np.broadcast_to(at, start.shape) for at in ends)
         none = last <= first
         before = np.maximum.accumulate(np.where(none, 0, last))[:-1]
@@ -182,6 +182,11 @@ def _coordinates(shape: Sequence[int], flat: np.ndarray) -> list[np.ndarray]:
         found.append(flat % size)
         flat = flat // size
     return found[::-1]
+
+
+def _blocks(grid: Grid) -> tuple:
+    """What numbers the blocks of a grid and lays them on tiles."""
+    return tuple(axis.parts for axis in grid.axes), grid.tiles, grid.first
 
 
 def messages(home: Layout, read: Layout) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from abele.compile.executable import compile_graph
 from abele.compile.pipelines import CompileOptions
@@ -14,6 +15,7 @@ from abele.errors import InvalidOption
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Port, Value
 from abele.ir.types import DType, TensorType
+from abele.machine.chip import Chip
 from abele.machine.exchange import link_seconds, sync_cycles
 from abele.machine.system import System, find_system, one_ipu
 from abele.ops.plans.planning import PlanOptions
@@ -103,6 +105,63 @@ def sides_of(case: Case, count: int, name: str = "image") -> tuple[int, ...]:
     return sides
 
 
+@dataclass(frozen=True)
+class Charged:
+    """One step of a loop: tile cycles by kind, and again as if the vertices ``free`` cost nothing."""
+
+    chip: Chip
+    cycles: Mapping[str, float]
+    without: Mapping[str, float]
+    fits: bool
+    notes: tuple[str, ...]
+
+
+def charged(
+    case: Case,
+    context: Context,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: DType,
+    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]],
+    *,
+    steps: int = 1,
+    halo: int = 0,
+    plan: PlanOptions | None = None,
+    copied: int = 0,
+    free: Sequence[str] = (),
+) -> Charged:
+    """Charge one step of a loop: the difference of two loops of different length.
+
+    A turn of the loop is so many ``steps``. Several IPUs are taken as one chip of all their tiles. A step then costs a
+    sync over them instead of one on the chip, and ``halo`` bytes over the links between neighbours, beside the
+    schedule's own cycles. So does a copy of ``copied`` bytes behind each turn, of which every tile does its part:
+    another exchange between the IPUs.
+    """
+    system, around, notes = _machine(case, halo)
+    if copied:
+        chip = system.chip
+        around = {name: 2 * cycles for name, cycles in around.items()}
+        around["sync"] = around.get("sync", 0.0) + chip.compute_set_cycles
+        around["compute"] = chip.estimate("Copy", bytes=-(-copied // chip.tiles))
+        notes = (*notes, "the result is copied into the image, each tile its part")
+    plan = plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
+    options = CompileOptions(system, partials="", plan=plan)
+    costs = {name: lambda chip, **fields: 0 for name in free}
+    less = replace(system, chip=system.chip.derive(system.chip.name, vertex_costs=costs)) if free else system
+    profiles, without = [], []
+    for count in (_FEW, _MANY):
+        context.tell(case.id, f"compile a loop of {count}")
+        schedule = compile_graph(_loop(case, shapes, dtype, turn, count), options, cache=context.cache).schedule
+        profiles.append(cost(schedule, system))
+        without.append(cost(schedule, less) if free else profiles[-1])
+
+    def step(few: Profile, many: Profile) -> dict[str, float]:
+        before, after = few.cycles.as_dict(), many.cycles.as_dict()
+        own = {name: (after[name] - before[name]) / (_MANY - _FEW) / steps for name in after}
+        return {name: own[name] + around.get(name, 0.0) for name in own}
+
+    return Charged(system.chip, step(*profiles), step(*without), profiles[-1].memory.fits, notes)
+
+
 def looped(
     case: Case,
     context: Context,
@@ -117,38 +176,17 @@ def looped(
     plan: PlanOptions | None = None,
     copied: int = 0,
 ) -> Outcome:
-    """Charge one step of a loop, times ``iterations``: the difference of two loops of different length.
-
-    A turn of the loop is so many ``steps``, each with so many ``flops`` and ``points``. Several IPUs are taken as one
-    chip of all their tiles. A step then costs a sync over them instead of one on the chip, and ``halo`` bytes over the
-    links between neighbours, beside the schedule's own cycles. So does a copy of ``copied`` bytes behind each turn, of
-    which every tile does its part: another exchange between the IPUs.
-    """
-    system, around, notes = _machine(case, halo)
-    if copied:
-        chip = system.chip
-        around = 2 * around + chip.compute_set_cycles + chip.estimate("Copy", bytes=-(-copied // chip.tiles))
-        notes = (*notes, "the result is copied into the image, each tile its part")
-    plan = plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
-    options = CompileOptions(system, partials="", plan=plan)
-    profiles = []
-    for count in (_FEW, _MANY):
-        context.tell(case.id, f"compile a loop of {count}")
-        executable = compile_graph(_loop(case, shapes, dtype, turn, count), options, cache=context.cache)
-        profiles.append(cost(executable.schedule, system))
-    few, many = profiles
-    turns = int(case.option("iterations", 1))
-    step_cycles = (many.cycles.total - few.cycles.total) / (_MANY - _FEW) / steps
-    cycles = (step_cycles + around) * turns
-    seconds = system.chip.seconds(cycles)
+    """One step of a loop (see ``charged``), with so many ``flops`` and ``points``, times the option ``iterations``."""
+    found = charged(case, context, shapes, dtype, turn, steps=steps, halo=halo, plan=plan, copied=copied)
+    turns, each = int(case.option("iterations", 1)), sum(found.cycles.values())
     return Outcome(
-        seconds,
-        cycles,
+        found.chip.seconds(each * turns),
+        each * turns,
         flops=flops * turns,
         points=points * turns,
-        shares=_shares(few, many),
-        fits=many.memory.fits,
-        notes=notes,
+        shares={name: part / each for name, part in found.cycles.items() if part > 0} if each else {},
+        fits=found.fits,
+        notes=found.notes,
     )
 
 
@@ -172,22 +210,15 @@ def _loop(
     return main.finish(list(results), [Port("state", name) for name in carried])
 
 
-def _machine(case: Case, halo: int) -> tuple[System, float, tuple[str, ...]]:
+def _machine(case: Case, halo: int) -> tuple[System, Mapping[str, float], tuple[str, ...]]:
     """The machine, cycles that its IPUs add to a turn, and what has to be said of that."""
     system = find_system(case.system)
     if case.ipus == 1:
-        return one_ipu(system.chip), 0.0, ()
+        return one_ipu(system.chip), {}, ()
     chip = system.chip.derive(f"{system.chip.name}-joined-{case.ipus}", tiles=system.chip.tiles * case.ipus)
     row = system.with_ipus(case.ipus)
     neighbour = (1, 2) if case.ipus > 2 else (0, 1)
     crossing = chip.cycles(link_seconds(row, halo, *neighbour)) if halo else 0.0
     syncs = sync_cycles(row, case.ipus) - chip.sync_cycles
     note = f"{case.ipus} IPUs as one chip, with a sync over all of them and the halo of a cut through the first axis"
-    return one_ipu(chip), crossing + syncs, (note,)
-
-
-def _shares(few: Profile, many: Profile) -> dict[str, float]:
-    before, after = few.cycles.as_dict(), many.cycles.as_dict()
-    parts = {name: after[name] - before[name] for name in after}
-    whole = sum(parts.values())
-    return {name: part / whole for name, part in parts.items() if part > 0} if whole else {}
+    return one_ipu(chip), {"links": crossing, "sync": syncs}, (note,)

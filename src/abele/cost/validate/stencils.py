@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from abele.cost.validate.cases import Case
-from abele.cost.validate.outcome import Context, Outcome, runner
-from abele.cost.validate.programs import looped, sides_of
+from abele.cost.validate.outcome import Context, NoRunner, Outcome, runner
+from abele.cost.validate.programs import charged, looped, sides_of
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
 from abele.ir.graph import Value
@@ -120,22 +120,28 @@ _WAVE = _Program(3, 2, 36.0, _wave)
 CODELETS = ("vector", "scalar")
 
 
-@runner("stencil")
-def run_stencil(case: Case, context: Context) -> Outcome:
-    """A stencil in a loop, in compute sets that each write one grid from another.
+@dataclass(frozen=True)
+class _Loop:
+    """What the loop of a case is made of, as ``programs.charged`` takes it; ``points`` and ``flops`` of a step."""
 
-    ``model``: ``5-point``, ``9-point`` (plane), ``7-point``, ``13-point`` (space). Options: ``grid=AxB[xC]``,
-    ``channels=1``, ``iterations`` (stencils that the published time spans), ``two_levels=1`` for the wave equation,
-    which reads the grid before too, ``codelet=vector`` or ``scalar``: whether the published code works on words of
-    several elements, ``contiguous=1`` where it takes its input as one region of memory, not row by row.
-    """
-    if case.model not in _PROGRAMS:
-        raise InvalidOption(f"{case.id}: there is no stencil {case.model!r}", remedy=suggest(case.model, _PROGRAMS))
+    shapes: Mapping[str, tuple[int, ...]]
+    dtype: DType
+    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]]
+    steps: int
+    halo: int
+    plan: PlanOptions
+    points: float
+    flops: float
+
+
+def _loop_of(case: Case, model: str) -> _Loop:
+    if model not in _PROGRAMS:
+        raise InvalidOption(f"{case.id}: there is no stencil {model!r}", remedy=suggest(model, _PROGRAMS))
     codelet = str(case.option("codelet", "vector"))
     if codelet not in CODELETS:
         raise InvalidOption(f"{case.id}: there is no codelet {codelet!r}", remedy=suggest(codelet, CODELETS))
     waves = bool(case.option("two_levels", 0))
-    program = _WAVE if waves else _PROGRAMS[case.model]
+    program = _WAVE if waves else _PROGRAMS[model]
     sides = sides_of(case, program.dimensions, "grid")
     channels = int(case.option("channels", 1))
     shape = (*sides, channels) if channels > 1 else sides
@@ -151,20 +157,64 @@ def run_stencil(case: Case, context: Context) -> Outcome:
 
     names = (*(f"x{i}" for i in range(levels)), *fields)
     points, dtype = float(math.prod(sides)), DType(case.dtype)
+    plan = PlanOptions(
+        float(case.option("memory_proportion", 0.6)),
+        "best",  # the programs bring codelets that do all in one loop, which the compiler makes by fusion
+        vectorised=codelet == "vector",
+        contiguous=bool(case.option("contiguous", 0)),
+    )
+    halo = math.prod(shape[1:]) * program.reach * dtype.bytes
+    flops = points * channels * program.flops
+    return _Loop(dict.fromkeys(names, shape), dtype, turn, steps, halo, plan, points, flops)
+
+
+@runner("stencil")
+def run_stencil(case: Case, context: Context) -> Outcome:
+    """A stencil in a loop, in compute sets that each write one grid from another.
+
+    ``model``: ``5-point``, ``9-point`` (plane), ``7-point``, ``13-point`` (space). Options: ``grid=AxB[xC]``,
+    ``channels=1``, ``iterations`` (stencils that the published time spans), ``two_levels=1`` for the wave equation,
+    which reads the grid before too, ``codelet=vector`` or ``scalar``: whether the published code works on words of
+    several elements, ``contiguous=1`` where it takes its input as one region of memory, not row by row.
+    """
+    it = _loop_of(case, case.model)
     return looped(
         case,
         context,
-        dict.fromkeys(names, shape),
-        dtype,
-        turn,
-        steps=steps,
-        flops=points * channels * program.flops,
-        points=points,
-        halo=math.prod(shape[1:]) * program.reach * dtype.bytes,
-        plan=PlanOptions(
-            float(case.option("memory_proportion", 0.6)),
-            "best",  # the programs bring codelets that do all in one loop, which the compiler makes by fusion
-            vectorised=codelet == "vector",
-            contiguous=bool(case.option("contiguous", 0)),
-        ),
+        it.shapes,
+        it.dtype,
+        it.turn,
+        steps=it.steps,
+        flops=it.flops,
+        points=it.points,
+        halo=it.halo,
+        plan=it.plan,
     )
+
+
+@runner("phase")
+def run_phase(case: Case, context: Context) -> Outcome:
+    """Cycles of one part of a stencil.
+
+    ``model``: ``sync``, ``compute``, ``halo/exchange``, ``halo/globExchange`` (over the links), or ``halo/copies``,
+    which put windows together. Options: ``stencil=9-point``, and those of ``stencil``.
+    """
+    if case.model in ("halo/pre", "halo/post"):
+        raise NoRunner("the program copies before and after its exchange, Abele once: only their sum can be compared")
+    it = _loop_of(case, str(case.option("stencil", "9-point")))
+    found = charged(
+        case, context, it.shapes, it.dtype, it.turn, steps=it.steps, halo=it.halo, plan=it.plan, free=("Assemble",)
+    )
+    whole, less = found.cycles, found.without
+    parts = {
+        "sync": whole["sync"],
+        "compute": less["compute"],
+        "halo/exchange": whole["exchange"],
+        "halo/globExchange": whole["links"],
+        "halo/copies": whole["compute"] - less["compute"],
+    }
+    if case.model not in parts:
+        raise InvalidOption(f"{case.id}: there is no phase {case.model!r}", remedy=suggest(case.model, parts))
+    if not parts[case.model]:
+        raise NoRunner(f"there is no {case.model} in this program")
+    return Outcome(cycles=parts[case.model], fits=found.fits, notes=found.notes)

@@ -1,7 +1,8 @@
 """How moved elements lie: the result is split over the tiles and each tile copies its piece from what it reads.
 
 Where the operand's split can be kept (a transpose, a slice of unsplit dimensions, padding of them) the tiles copy
-their own elements and exchange nothing.
+their own elements and exchange nothing. Where a split dimension gets a little longer or shorter the result is cut into
+as many parts, and only what passes a boundary is exchanged.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from abele.machine.chip import Chip
-from abele.ops.plans.layouts import LEAST_GAIN, even, fullest, least_of, same_elements, view, widened
+from abele.ops.plans.layouts import LEAST_GAIN, even, fullest, least_of, resized, same_elements, view, widened
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.vertices import region_shape
 from abele.ops.rules import Attributes
 from abele.ops.shape.op import clamped, pieces_of
+from abele.schedule.geometry import kept
 from abele.schedule.layout import Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -53,6 +55,23 @@ def _follow(question: Question, keep: Callable[[Layout], Layout | None]) -> Layo
         return None
     fresh = even(result, question.chip, question.first)
     return found if fullest(found) <= LEAST_GAIN * max(fullest(fresh), least_of(result.dtype)) else None
+
+
+def _follow_about(question: Question, spans: Callable[[Layout, int], Sequence[Span]]) -> Layout | None:
+    """The result in blocks like those of its largest operand, where most of it then comes from its own tile.
+
+    ``spans`` says how an operand is read for the result in a layout.
+    """
+    result, operands = question.results[0], question.operands
+    largest = max(range(len(operands)), key=lambda i: operands[i].size)
+    home, operand = question.homes[largest], operands[largest]
+    found = resized(home, operand.shape, result.shape) if home is not None and result.size else None
+    if found is None or home is None:
+        return None
+    stays = int(kept(Layout(found.grid, operand.shape, tuple(spans(found, largest))), [home]).sum())
+    fresh = even(result, question.chip, question.first)
+    balanced = fullest(found) <= LEAST_GAIN * max(fullest(fresh), least_of(result.dtype))
+    return found if balanced and 2 * stays >= result.size else None
 
 
 def _copy_cycles(chip: Chip, work: Work) -> np.ndarray:
@@ -163,19 +182,19 @@ def plan_slice(question: Question) -> Plan:
     starts, steps = question.attribute("starts"), question.attribute("steps")
     same = [n == m for n, m in zip(operand.shape, result.shape, strict=True)]
 
+    def spans(layout: Layout, _: int = 0) -> list[Span]:
+        return [
+            span if whole or span.axis is None else Span(span.axis, step, start)
+            for span, start, step, whole in zip(layout.spans, starts, steps, same, strict=True)
+        ]
+
     followed = _follow(question, lambda seen: widened(seen, result.shape))
-    layout = followed or even(result, question.chip, question.first)
-    spans = []
-    for span, start, step, kept in zip(layout.spans, starts, steps, same, strict=True):
-        if kept or span.axis is None:
-            spans.append(span)
-        else:
-            spans.append(Span(span.axis, step, start))
+    layout = followed or _follow_about(question, spans) or even(result, question.chip, question.first)
     if followed is None:
-        return _plan(question, "Slice", layout, [spans], {"steps": steps})
+        return _plan(question, "Slice", layout, [spans(layout)], {"steps": steps})
     # The tiles have whole rows of the cut dimensions and take their parts of them.
     attributes = {key: question.attribute(key) for key in ("starts", "stops", "steps")}
-    return _plan(question, "SliceRows", layout, [spans], attributes)
+    return _plan(question, "SliceRows", layout, [spans(layout)], attributes)
 
 
 def _slice_rows(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
@@ -218,12 +237,15 @@ def plan_pad(question: Question) -> Plan:
     low = question.attribute("low")
     same = [n == m for n, m in zip(operand.shape, result.shape, strict=True)]
 
-    layout = _follow(question, lambda seen: widened(seen, result.shape)) or even(result, question.chip, question.first)
-    spans = [
-        span if kept or span.axis is None else Span(span.axis, offset=-p)
-        for span, p, kept in zip(layout.spans, low, same, strict=True)
-    ]
-    return _plan(question, "Pad", layout, [spans], {"low": low, "value": question.attribute("value")})
+    def spans(layout: Layout, _: int = 0) -> list[Span]:
+        return [
+            span if whole or span.axis is None else Span(span.axis, offset=-p)
+            for span, p, whole in zip(layout.spans, low, same, strict=True)
+        ]
+
+    layout = _follow(question, lambda seen: widened(seen, result.shape)) or _follow_about(question, spans)
+    layout = layout or even(result, question.chip, question.first)
+    return _plan(question, "Pad", layout, [spans(layout)], {"low": low, "value": question.attribute("value")})
 
 
 # concat
@@ -242,15 +264,17 @@ def plan_concat(question: Question) -> Plan:
     """Each tile reads of every operand what falls in its piece, which is nothing for most where the axis is split."""
     axis, (result,) = question.attribute("axis"), question.results
     shapes = [t.shape for t in question.operands]
+    starts = pieces_of(shapes, axis)
 
-    layout = _follow(question, lambda seen: widened(seen, result.shape)) or even(result, question.chip, question.first)
-    spans = []
-    for start in pieces_of(shapes, axis):
+    def spans(layout: Layout, operand: int) -> list[Span]:
         own = list(layout.spans)
-        if own[axis].axis is not None and shapes[0][axis] != result.shape[axis]:
-            own[axis] = Span(own[axis].axis, offset=-start)
-        spans.append(own)
-    return _plan(question, "Concat", layout, spans, {"axis": axis})
+        if own[axis].axis is not None and shapes[operand][axis] != result.shape[axis]:
+            own[axis] = Span(own[axis].axis, offset=-starts[operand])
+        return own
+
+    layout = _follow(question, lambda seen: widened(seen, result.shape)) or _follow_about(question, spans)
+    layout = layout or even(result, question.chip, question.first)
+    return _plan(question, "Concat", layout, [spans(layout, i) for i in range(len(shapes))], {"axis": axis})
 
 
 # flip
