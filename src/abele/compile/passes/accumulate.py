@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from abele.ir.builder import Builder
-from abele.ir.graph import Graph, Origin, Port, Value
+from abele.ir.graph import Graph, Operation, Origin, Port, Value
 from abele.ir.types import DType, TensorType
 
 
@@ -80,12 +80,21 @@ class Accumulate:
                 given[value] = builder.input(value.type)
         outputs = builder.inline(graph, [given[v] for v in graph.inputs])
         made = dict(zip(graph.outputs, outputs, strict=True))
-        added = []
+        # Each gradient is added as soon as it is made, so that it does not wait on the tiles for the end of the turn.
+        turn, builder.operations = builder.operations, []
+        added, behind = [], dict[Value, list[Operation]]()
         for before, gradient in zip(sums, gradients.values(), strict=True):
             with builder.at(_origin(graph, gradient)):
                 new = made[gradient]
-                new = new if new.dtype == before.dtype else builder.cast(new, dtype=str(before.dtype))
-                added.append(builder.add(before, new))
+                summand = new if new.dtype == before.dtype else builder.cast(new, dtype=str(before.dtype))
+                added.append(builder.add(before, summand))
+            behind.setdefault(new, []).extend(builder.operations)
+            builder.operations = []
+        for op in turn:
+            builder.operations.append(op)
+            for value in op.results:
+                builder.operations += behind.pop(value, ())
+        builder.operations += [op for late in behind.values() for op in late]  # a gradient that is an input
         return builder.finish([*added, *(made[v] for v in changed.values())]), types
 
 
