@@ -134,7 +134,8 @@ def show(document: Mapping[str, Any]) -> None:
     out.print(summary(document))
     if document["stages"] > 1:
         turns = document["accumulation"]
-        out.print(f"{document['stages']} pipeline stages, {turns} micro-batches in a step", markup=False)
+        parts = "phases" if document["phased"] else "pipeline stages"
+        out.print(f"{document['stages']} {parts}, {turns} micro-batches in a step", markup=False)
     how = "from the cache" if document["cached"] else f"{document['compile_seconds']:.2f} s of CPU"
     out.print(f"compiled {how}; captured in {document['capture_seconds']:.2f} s", markup=False)
     if "wall_seconds" in document:
@@ -227,6 +228,7 @@ class _Asked:
             "batch": self.loaded.batch,
             "accumulation": s["accumulate"],
             "stages": s["stages"],
+            "phased": s["phased"],
             "half": s["half"],
             "passes": [
                 {"name": r.name, "before": r.before, "after": r.after, "seconds": r.seconds}

@@ -468,7 +468,7 @@ def _buffers(schedule: Schedule, system: System) -> str:
                 key = step.operation, step.origin.ipu
                 streams[key] = streams.get(key, 0) + streamed_bytes(step)
             largest = max(largest, streamed_bytes(step))
-    held = 2 * max(largest, *streams.values(), 0) // schedule.io_tiles
+    held = -(-2 * max(largest, *streams.values(), 0) // schedule.io_tiles)
     fits = "fits" if held <= system.chip.tile_memory else "is more than they have: set more aside"
     return f"Each holds {held:,} bytes in two buffers, which {fits}."
 
