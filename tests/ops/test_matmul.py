@@ -266,3 +266,25 @@ def test_search_finds_the_best_split_of_a_small_space():
 def test_type_rule_names_what_is_wrong(a, b, attributes, names):
     with pytest.raises(InvalidOperand, match=names):
         infer_types("matmul", (a, b), PLAIN | attributes)
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes"),
+    [(f16, ((24, 32), (32, 16))), (f32, ((24, 32), (32, 16))), (f32, ((1, 1024), (1024, 64)))],
+    ids=["half", "float", "summed"],
+)
+def test_a_map_joins_the_last_vertices_of_a_product(make, shapes):
+    """Bias and ReLU are done by the vertices that make the product, or sum its parts, in their compute set."""
+    chip = machine(16)
+    types = (*(make(*shape) for shape in shapes), make(shapes[1][1]))
+    dtype = str(types[0].dtype)
+    attributes = {
+        "root": "matmul",
+        "root_attributes": tuple(PLAIN.items()),
+        "root_operands": 2,
+        "body": (("add", dtype, (-1, -2), ()), ("relu", dtype, (0,), ())),
+    }
+    plan = plan_and_run(Case("fused", 0, Sample(tuple(Arg(t) for t in types), attributes)), chip)
+    alone = plan_and_run(Case("matmul", 0, Sample(tuple(Arg(t) for t in types[:2]), PLAIN)), chip)
+    assert len(plan.sets) == len(alone.sets)
+    assert plan.sets[-1].vertex == alone.sets[-1].vertex + "ThenMapNonlinearity"

@@ -13,7 +13,7 @@ import numpy as np
 
 from abele.errors import Bug
 from abele.ir.graph import Attribute
-from abele.ir.types import TensorType
+from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 
 
@@ -77,8 +77,72 @@ def register_vertex(kind: VertexKind) -> VertexKind:
     return kind
 
 
+THEN = "Then"
+"""Between the names of two kinds: a vertex that runs one and hands its only result to the other."""
+
+
+def then(
+    first: str,
+    given: Mapping[str, Attribute],
+    reads: int,
+    made: TensorType,
+    second: str,
+    other: Mapping[str, Attribute],
+) -> tuple[str, dict[str, Attribute]]:
+    """Name and attributes of the kind that runs ``first`` on its ``reads`` operands, and ``second`` on what that made
+    (a tensor of type ``made``) and the operands left."""
+    attributes: dict[str, Attribute] = {"reads": reads, "dtype": str(made.dtype), "shape": made.shape}
+    return first + THEN + second, attributes | {"first": tuple(given.items()), "second": tuple(other.items())}
+
+
+def _handed_on(name: str) -> VertexKind:
+    first, second = (vertex_kind(part) for part in name.split(THEN))
+
+    def parts(attributes: Mapping[str, Attribute]) -> tuple[int, TensorType, dict, dict]:
+        made = TensorType(attributes["shape"], DType(str(attributes["dtype"])))  # type: ignore[arg-type]
+        return int(attributes["reads"]), made, dict(attributes["first"]), dict(attributes["second"])  # type: ignore[arg-type]
+
+    def compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]):
+        n, made, given, other = parts(attributes)
+        (piece,) = first.compute(Block(block.axes, block.reads[:n], block.writes), pieces[:n], given)
+        piece = piece.astype(made.dtype.numpy).astype(piece.dtype)
+        then = Block(block.axes, (block.writes[0], *block.reads[n:]), block.writes)
+        return second.compute(then, [piece, *pieces[n:]], other)
+
+    def split(work: Work) -> tuple[Work, Work]:
+        n, made, given, other = parts(work.attributes)
+        size = work.writes[0]
+        return (
+            Work(work.lengths, work.reads[:n], (size,), work.read_types[:n], (made,), given),
+            Work(
+                work.lengths,
+                (size, *work.reads[n:]),
+                work.writes,
+                (made, *work.read_types[n:]),
+                work.write_types,
+                other,
+            ),
+        )
+
+    def cycles(chip: Chip, work: Work) -> np.ndarray:
+        a, b = split(work)
+        return np.asarray(first.cycles(chip, a)) + np.asarray(second.cycles(chip, b))
+
+    def scratch(work: Work) -> np.ndarray:
+        """What is handed on, and the larger scratch of the two."""
+        each = [
+            np.asarray(kind.temporary_bytes(w) if kind.temporary_bytes else 0)
+            for kind, w in zip((first, second), split(work), strict=True)
+        ]
+        return work.writes[0] * parts(work.attributes)[1].dtype.bytes + np.maximum(each[0], each[1])
+
+    return VertexKind(name, compute, cycles, tuple(dict.fromkeys(first.code + second.code)), scratch)
+
+
 def vertex_kind(name: str) -> VertexKind:
-    """The registered kind."""
+    """The registered kind, or the one that two registered kinds make together."""
+    if name not in KINDS and THEN in name:
+        KINDS[name] = _handed_on(name)
     if name not in KINDS:
         raise Bug(f"A plan names the vertex {name!r}, which no family registers")
     return KINDS[name]

@@ -8,13 +8,15 @@ from abele.ops.plans.chains import map_vertex
 from abele.ops.plans.layouts import align, even, read_like
 from abele.ops.plans.planning import Question, make_plan, plan_for
 from abele.schedule.records import Access, ComputeSet, Plan
+from abele.schedule.vertex import then
 
 
 @plan_for("fused")
 def plan_fused(question: Question) -> Plan:
     """The plan of the root, and then the map where its result lies.
 
-    The root's result is a temporary: nobody else sees it.
+    The last vertices of the root hand their result on to the map within the tile, where they make it whole and the map
+    works where it lies; else it is a temporary. Nobody else sees it.
     """
     attributes = dict(question.attributes)
     name, given, number = root_of(attributes)
@@ -48,6 +50,11 @@ def plan_fused(question: Question) -> Plan:
         ]
     write = Access("out0", layout)
     vertex, given = map_vertex(body_of(attributes))
+    last, written = sets[-1], [a for s in sets for a in s.writes if a.name == inner]
+    if layout is home and last.writes == (Access(inner, home),) and len(written) == 1:
+        name, given = then(last.vertex, last.attributes, len(last.reads), first, vertex, given)
+        ended = ComputeSet(name, last.grid, (*last.reads, *reads[1:]), (write,), given)
+        return Plan((*sets[:-1], ended), root.temporaries, (layout, *root.homes[1:]))
     mapped = ComputeSet(vertex, layout.grid, tuple(reads), (write,), dict(given))
     return Plan((*sets, mapped), (*root.temporaries, first), (layout, *root.homes[1:]))
 
