@@ -72,7 +72,7 @@ def _apply_cycles(chip: Chip, work: Work) -> np.ndarray:
 register_vertex(VertexKind("Elementwise", _apply, _apply_cycles, ("Elementwise",)))
 
 
-@plan_for(*FUNCTIONS, choices=2)
+@plan_for(*FUNCTIONS)
 def plan_function(question: Question) -> Plan:
     """One loop for one function."""
     body = (
@@ -86,7 +86,7 @@ def plan_function(question: Question) -> Plan:
 # Chains
 
 
-@plan_for("map", choices=2)
+@plan_for("map")
 def plan_map(question: Question) -> Plan:
     """One loop for the whole chain."""
     return pointwise_set(question, *map_vertex(question.attribute("body")))

@@ -333,7 +333,7 @@ def pointwise(question: Question, result: TensorType, operands: Sequence[int] | 
     plain = all(t.shape == result.shape or t.size == 1 for t in types)
     fresh = flat(result, question.chip, question.first) if plain else even(result, question.chip, question.first)
     limit = LEAST_GAIN * max(fullest(fresh), least_of(result.dtype))
-    for i in sorted(chosen, key=lambda i: -question.operands[i].bytes) if not question.choice else ():
+    for i in sorted(chosen, key=lambda i: -question.operands[i].bytes):
         home = question.homes[i]
         if home is None or question.operands[i].shape != result.shape or not home.is_partition:
             continue
