@@ -292,7 +292,7 @@ def test_more_parameters_do_not_fit_with_less_data_and_the_report_says_why(abele
     helps = [lever for lever in levers.values() if lever["fits"]]
     assert helps, levers
     for lever in helps:
-        settings = lever["settings"].items()
+        settings = [(name.replace("_", "-"), value) for name, value in lever["settings"].items()]
         arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in settings]
         again = abele("profile", f"{MODELS}:with_42_million", "--batch=10", *system, *arguments).json
         assert again["tile_memory"]["fits"] and again["tile_memory"]["max"] == lever["max"]

@@ -7,7 +7,7 @@ from torch import nn
 
 from abele.machine import gc200, one_ipu
 
-tight = one_ipu(gc200.derive("tight", tile_memory=370 * 1024)).with_ipus(4)
+tight = one_ipu(gc200.derive("tight", tile_memory=340 * 1024)).with_ipus(4)
 
 
 class Scaled(nn.Module):

@@ -71,7 +71,7 @@ def test_systems(abele) -> None:
     assert one["constants"]["chip.tiles"]["value"] == 1472 and one["constants"]["chip.tiles"]["source"]
     assert "confidence" in abele("systems", "bow-2000").out
     own = abele("systems", f"{MODELS}:tight", "--json").json
-    assert own["constants"]["chip.tile_memory"]["value"] == 370 * 1024
+    assert own["constants"]["chip.tile_memory"]["value"] == 340 * 1024
 
 
 def test_zoo(abele) -> None:

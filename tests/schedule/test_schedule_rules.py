@@ -71,6 +71,9 @@ def faults():
         dataclasses.replace(s, main=dataclasses.replace(s.main, nodes=s.main.nodes[1:] + s.main.nodes[:1])),
     )
     yield "defined-before-use", dataclasses.replace(s, main=dataclasses.replace(s.main, nodes=s.main.nodes[:2]))
+    groups = {"reduction": "sum", "group": 2, "stride": 1}
+    reduce = replace_step(s, 1, operation="all_reduce", operands=bias.operands[:1], attributes=groups, plan=Plan(()))
+    yield "collectives", dataclasses.replace(reduce, replicas=3)
     yield "ports", dataclasses.replace(s, input_ports=())
     yield "ports", dataclasses.replace(s, output_ports=(Port("state", "y"),))
     yield "ports", dataclasses.replace(s, output_ports=(Port("thing", "y"),))
