@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import abele.sweep.engines as engines
-from abele.charge.cycles import PARTS
+from abele.charge.records import PARTS
 from abele.sweep.charge import RESULTS
 from abele.sweep.table import read_rows
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abele.charge.columns import Columns, most_held, most_sent, region_sizes, shared_by_pairs
-from abele.charge.cycles import PARTS, Charger
+from abele.charge.cycles import Charger
+from abele.charge.records import PARTS
 from abele.cost import cost, explain
 from abele.engine.reference import run_reference
 from abele.errors import InvalidOption

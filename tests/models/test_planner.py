@@ -20,6 +20,5 @@ def test_best_never_loses(name: str, train: bool, half: bool) -> None:
         options = compile_options(loaded, system="gc200", planner=planner)
         found[planner] = charged(compile_graph(loaded.graph, options).schedule, options.system)
     best, poplibs = found["best"], found["poplibs"]
-    assert best.lacking == 0 or poplibs.lacking > 0
-    assert best.cycles <= poplibs.cycles
-    assert best.cycles < poplibs.cycles, "each of them has chains or epilogues that fuse"
+    assert best.memory.fits or not poplibs.memory.fits
+    assert best.cycles.total < poplibs.cycles.total, "each of them has chains or epilogues that fuse"

@@ -1,6 +1,6 @@
 """Elements of layouts as NumPy columns over tiles and classes, each distinct question answered once.
 
-Everything in ``cost`` is either one number for a class of equal vertices or a column over tiles; nothing loops over
+Everything in ``charge`` is either one number for a class of equal vertices or a column over tiles; nothing loops over
 tiles or blocks.
 """
 
@@ -17,7 +17,7 @@ from abele.schedule.layout import Grid, Layout
 
 
 class Columns:
-    """Answers about the layouts of one schedule. Kept for the length of one ``cost``: it remembers by identity."""
+    """Answers about the layouts of one schedule. Kept while it is charged: it remembers by identity."""
 
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles

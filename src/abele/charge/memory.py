@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from abele.charge.columns import Columns
-from abele.charge.cycles import Charger, PlanCost
+from abele.charge.cycles import Charger
+from abele.charge.records import PlanCost
 from abele.ir.operation import has
 from abele.machine.system import System
 from abele.schedule.liveness import Interval, Liveness, Moment

@@ -1,4 +1,4 @@
-"""A whole schedule in two figures, to compare schedules of one program."""
+"""A whole schedule charged: ``cost`` makes a profile of it, and the compiler compares ways to compile a program."""
 
 from __future__ import annotations
 
@@ -6,23 +6,36 @@ from dataclasses import dataclass
 
 from abele.charge.columns import Columns
 from abele.charge.cycles import Charger
-from abele.charge.memory import tile_memory
+from abele.charge.memory import TileMemory, tile_memory
+from abele.charge.records import Cycles
 from abele.machine.system import System
-from abele.schedule.liveness import liveness
+from abele.schedule.liveness import Liveness, liveness
 from abele.schedule.records import Schedule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Charged:
-    """Cycles of one device iteration, and bytes that the fullest tile lacks (0: it fits)."""
+    """One device iteration of a schedule.
 
-    cycles: float
-    lacking: int
+    Attributes:
+        live: the live ranges of the schedule.
+        charger: what each of its nodes takes.
+        begin, end: before and after main, see ``Charger.ends``.
+        cycles: of all.
+        memory: what the tiles hold.
+    """
+
+    live: Liveness
+    charger: Charger
+    begin: Cycles
+    end: Cycles
+    cycles: Cycles
+    memory: TileMemory
 
     @property
     def order(self) -> tuple[bool, float]:
         """Smaller is better: what fits comes first, and then the quicker."""
-        return self.lacking > 0, self.cycles
+        return not self.memory.fits, self.cycles.total
 
 
 def charged(schedule: Schedule, system: System) -> Charged:
@@ -32,4 +45,4 @@ def charged(schedule: Schedule, system: System) -> Charged:
     inside = charger.function(schedule.main)
     begin, end = charger.ends()
     memory = tile_memory(schedule, system, live, charger, columns)
-    return Charged((begin + inside + end).total, max(0, memory.gap))
+    return Charged(live, charger, begin, end, begin + inside + end, memory)

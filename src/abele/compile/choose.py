@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from abele.charge.columns import Columns
-from abele.charge.cycles import Charger
+from abele.charge.plans import PlanCharger
 from abele.ir.graph import Graph, Operation, Value
 from abele.ir.operation import has
 from abele.ir.rules import CONTROL
@@ -18,7 +18,6 @@ from abele.machine.chip import Chip
 from abele.machine.system import one_ipu
 from abele.ops.plans.planning import Question, choices_of, make_plan
 from abele.schedule.layout import Layout, spread
-from abele.schedule.liveness import liveness
 from abele.schedule.records import Function, Plan, Schedule, Step, Tensor, Use
 
 DEPTH = 1
@@ -41,7 +40,7 @@ class Chooser:
     def __post_init__(self) -> None:
         tiles, system = self.chip.tiles, one_ipu(self.chip)
         nothing = Schedule("", system.name, tiles, 1, 1, {}, Function("main", (), (), ()), {})
-        self.charger = Charger(nothing, system, liveness(nothing), Columns(tiles))
+        self.charger = PlanCharger(nothing, system, Columns(tiles))
 
     def best(self, op: Operation, question: Question, look: Look) -> Plan:
         """The plan with the least cycles of ``op`` and of the operations that read its results."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from abele.charge.columns import Columns
-from abele.charge.cycles import PARTS, Charger, Cycles, collective_bytes, streamed_bytes
-from abele.charge.memory import TileMemory, tile_memory
+from abele.charge import charged
+from abele.charge.cycles import Charger, collective_bytes, streamed_bytes
+from abele.charge.memory import TileMemory
 from abele.charge.overlap import overlapped
+from abele.charge.records import PARTS, Cycles
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Operation, Origin, Value
@@ -19,7 +20,7 @@ from abele.ir.operation import OPERATIONS, flops, has
 from abele.ir.types import DType
 from abele.machine.energy import Energy
 from abele.machine.system import System
-from abele.schedule.liveness import Liveness, liveness
+from abele.schedule.liveness import Liveness
 from abele.schedule.records import Node, Repeat, Schedule, Step
 
 SCHEMA = 1
@@ -282,12 +283,8 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
             f"{system.name!r} has {system.ipus}",
             remedy="Choose a larger system, or fewer replicas or stages.",
         )
-    live = liveness(schedule)
-    columns = Columns(schedule.tiles)
-    charger = Charger(schedule, system, live, columns)
-    inside = charger.function(schedule.main)
-    begin, end = charger.ends()
-    total = begin + inside + end
+    done = charged(schedule, system)
+    live, charger, begin, end, total = done.live, done.charger, done.begin, done.end, done.cycles
     steps, rows = _steps(schedule, charger, begin, end)
     work = list(_work(schedule, charger, steps, rows))
     seconds = system.chip.seconds(total.total)
@@ -303,7 +300,7 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         samples,
         total,
         tuple(steps),
-        tile_memory(schedule, system, live, charger, columns),
+        done.memory,
         schedule_energy(system, seconds, work, schedule.replicas, used),
         int(sum(each.flops for each in work)) * schedule.replicas,
         system.chip.peak_flops(str(dtype)) * used,

@@ -89,6 +89,13 @@ class Step:
     origin: Origin = field(default_factory=Origin)
 
     @property
+    def group(self) -> tuple[int, int]:
+        """Of a collective: the replicas in each of its groups, 0 for all of them, and how far apart they are."""
+        size, stride = self.attributes.get("group", 0), self.attributes.get("stride", 1)
+        assert isinstance(size, int) and isinstance(stride, int)
+        return size, stride
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors that it reads."""
         return tuple(use.tensor for use in self.operands)

@@ -139,7 +139,7 @@ def collectives(schedule: Schedule) -> Iterator[str]:
     for function, step in schedule.steps():
         if not has(step.operation, "collective"):
             continue
-        size, stride = (int(step.attributes.get(n, d)) for n, d in (("group", 0), ("stride", 1)))  # type: ignore[arg-type]
+        size, stride = step.group
         if schedule.replicas % ((size or schedule.replicas) * (stride if size > 1 else 1)):
             yield f"{step.operation} in {function.name} has groups of {size}, {stride} apart, of {schedule.replicas}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from abele import programs, user
-from abele.charge.cycles import PARTS
+from abele.charge.records import PARTS
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.pipelines import CompileOptions

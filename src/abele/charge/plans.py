@@ -1,0 +1,195 @@
+"""Cycles of the plan of a step: its compute sets one after another.
+
+A compute set is a sync and an exchange (when anything is received), then its vertices: as slow as the busiest tile in
+each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from abele.charge.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
+from abele.charge.records import Cycles, Moved, PlanCost, SetCost
+from abele.ir.types import TensorType
+from abele.machine.exchange import exchange_code_bytes, exchange_cycles_two_rates, link_seconds, sync_cycles
+from abele.machine.system import System
+from abele.schedule.layout import Layout
+from abele.schedule.records import Access, ComputeSet, Plan, Schedule, Step, Tensor
+from abele.schedule.vertex import Work, vertex_kind
+
+
+class PlanCharger:
+    """Charges the plans of one schedule. Equal plans on equal types are charged once."""
+
+    def __init__(self, schedule: Schedule, system: System, columns: Columns) -> None:
+        self.schedule, self.system, self.columns = schedule, system, columns
+        self.chip = system.chip
+        self.plans: dict[tuple, PlanCost] = {}
+        self.by_step: dict[int, PlanCost] = {}
+        self._numbers: dict[Plan, int] = {}
+        self._number_of: dict[int, int] = {}
+
+    def plan(self, step: Step) -> PlanCost:
+        """Cost of a step's plan."""
+        known = self.by_step.get(id(step))
+        if known is None:
+            known = self.by_step[id(step)] = self._shared(step)
+        return known
+
+    def _number(self, plan: Plan) -> int:
+        """A number that equal plans share, whether or not they are one object."""
+        known = self._number_of.get(id(plan))
+        if known is None:
+            known = self._number_of[id(plan)] = self._numbers.setdefault(plan, len(self._numbers))
+        return known
+
+    def _shared(self, step: Step) -> PlanCost:
+        tensors = [self.schedule.tensors[use.tensor] for use in step.operands]
+        homes = tuple(self.columns.number(t.home) for t in tensors)
+        far = tuple(t.ipu if t.ipu != step.origin.ipu else -1 for t in tensors)
+        types = tuple(use.type for use in (*step.operands, *step.results))
+        key = (self._number(step.plan), homes, types, far, step.origin.ipu if any(f >= 0 for f in far) else -1)
+        known = self.plans.get(key)
+        if known is None:
+            known = self.plans[key] = self.alone(step, tensors)
+        return known
+
+    def alone(self, step: Step, tensors: Sequence[Tensor]) -> PlanCost:
+        """Cost of a step's plan whose operands are these tensors, whether or not the schedule has them."""
+        plan = step.plan
+        types = {f"in{i}": use.type for i, use in enumerate(step.operands)}
+        types |= {f"out{i}": use.type for i, use in enumerate(step.results)}
+        types |= {f"tmp{i}": type_ for i, type_ in enumerate(plan.temporaries)}
+        homes = {f"in{i}": [t.home] for i, t in enumerate(tensors)}
+        far = {f"in{i}": t.ipu for i, t in enumerate(tensors) if t.ipu != step.origin.ipu}
+        sets = []
+        for cs in plan.sets:
+            sets.append(self._set(cs, types, homes, far, step.origin.ipu))
+            for access in cs.writes:
+                homes.setdefault(access.name, []).append(access.layout)
+        cycles = Cycles(
+            sum(s.compute for s in sets),
+            sum(s.moved.exchange for s in sets),
+            sum(s.moved.links for s in sets),
+            sum(s.sync for s in sets),
+        )
+        return PlanCost(
+            tuple(sets),
+            cycles,
+            sum(s.vertices for s in sets),
+            sum(int(s.moved.received.sum()) for s in sets),
+            sum(s.moved.linked for s in sets),
+            sum(s.touched for s in sets),
+            sum(s.busy for s in sets),
+        )
+
+    def _set(
+        self,
+        cs: ComputeSet,
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+        ipu: int,
+    ) -> SetCost:
+        counts, lengths = cs.grid.classes()
+        work = Work(
+            {axis.name: length for axis, length in zip(cs.grid.axes, lengths, strict=True)},
+            tuple(region_sizes(access.layout, lengths) for access in cs.reads),
+            tuple(region_sizes(access.layout, lengths) for access in cs.writes),
+            tuple(types[access.name] for access in cs.reads),
+            tuple(types[access.name] for access in cs.writes),
+            cs.attributes,
+        )
+        kind = vertex_kind(cs.vertex)
+        vertex = np.broadcast_to(np.asarray(kind.cycles(self.chip, work), np.float64), counts.shape)
+        scratch = kind.temporary_bytes(work) if kind.temporary_bytes else 0
+        fetched = [a for a in cs.reads if not a.resident or a.name in far]
+        moved = self._exchange(fetched, types, homes, far, ipu)
+        touched = sum(
+            int((sizes * counts).sum()) * types[access.name].dtype.bytes
+            for access, sizes in zip((*cs.reads, *cs.writes), (*work.reads, *work.writes), strict=True)
+        )
+        syncs = sync_cycles(self.system, 2 if moved.linked else 1) if moved.exchange or moved.links else 0
+        return SetCost(
+            cs.vertex,
+            int(counts.sum()),
+            float(vertex.max()),
+            float(syncs + self.chip.compute_set_cycles),
+            moved,
+            float((vertex * counts).sum()),
+            touched,
+            int(np.max(scratch)),
+        )
+
+    def _exchange(
+        self,
+        fetched: Sequence[Access],
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+        ipu: int,
+    ) -> Moved:
+        single, paired, runs, code = np.zeros((4, self.schedule.tiles), np.int64)
+        sent, linked, links = 0, 0, 0.0
+        for access in fetched:
+            size, layout = types[access.name].dtype.bytes, access.layout
+            source, lies = far.get(access.name), homes[access.name]
+            elements = self.columns.missing(layout, lies) if source is None else self.columns.elements(layout)
+            if not elements.any():
+                continue
+            column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
+            column += elements * size
+            gone = [(most_sent if source is None else most_held)(home, layout) for home in lies]
+            each = -(-int(elements.max()) // max(messages(home, layout) for home in lies))
+            runs += -(-elements // each)
+            code += self._code(lies, -(-elements // each), gone, each, size)
+            if source is None:
+                sent += sum(gone) * size
+            else:
+                # over the links each element comes once, whatever number of tiles reads it
+                crossing = min(types[access.name].size, int(elements.sum())) * size
+                linked += crossing
+                links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
+        # Without both rates all tiles get theirs in the same way, and the one with most decides.
+        rates = (single, paired) if single.any() and paired.any() else (single.max(initial=0), paired.max(initial=0))
+        distance = self._distance(fetched, types, homes, far)
+        cycles = exchange_cycles_two_rates(
+            self.chip, *rates, sent, messages=int(runs.max(initial=0)), distance=distance
+        )
+        exchange = float(np.max(cycles))
+        # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
+        return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
+
+    def _distance(
+        self,
+        fetched: Sequence[Access],
+        types: dict[str, TensorType],
+        homes: dict[str, list[Layout]],
+        far: dict[str, int],
+    ) -> float:
+        """Mean distance of the tiles that exchange, by bytes; 0 on a chip whose exchange does not ask for it."""
+        if self.chip.exchange_cost is None:
+            return 0.0
+        total, moved = 0.0, 0
+        for access in fetched:
+            if access.name not in far:
+                size = int(self.columns.elements(access.layout).sum()) * types[access.name].dtype.bytes
+                total += size * self.columns.distance(homes[access.name][0], access.layout)
+                moved += size
+        return total / moved if moved else 0.0
+
+    def _code(
+        self, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], each: int, size: int
+    ) -> np.ndarray:
+        """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it.
+
+        ``received`` messages of ``each`` elements on each tile, and ``sent`` elements at most by a tile of each home.
+        """
+        code = exchange_code_bytes(self.chip, received)
+        for home, gone in zip(homes, sent, strict=True):
+            code = code + self.columns.covered(home.grid) * exchange_code_bytes(
+                self.chip, 0, -(-gone // each), gone * size
+            )
+        return code
