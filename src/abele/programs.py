@@ -249,3 +249,21 @@ def _halved(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {k: half(v) for k, v in inputs.items()}
     return tuple(map(half, inputs))
+
+
+def setting_value(name: str, kind: type, text: str) -> Any:
+    """The value of a setting as a user writes it; ``kind`` is ``bool``, ``int``, ``float`` or ``str``."""
+    if kind is str:
+        return text
+    try:
+        if kind is bool:
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        number = float(text)
+        if kind is float:
+            return number
+        if not number.is_integer():
+            raise ValueError
+        return int(text) if text.lstrip("+-").isdigit() else int(number)
+    except (KeyError, ValueError, OverflowError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise InvalidOption(f"{name} cannot be {text!r}", remedy=f"It is {wanted}.") from None

@@ -94,20 +94,20 @@ def reported(folder: Path | None, documents: list[dict[str, Any]]) -> Iterator[P
     yield page
 
 
-def write_file(path: Path, text: str) -> Path:
-    """Write a report whole or not at all; a full disk or a bad path is a clear error."""
+def write_file(path: Path, contents: str | bytes, option: str = "--report") -> Path:
+    """Write a file whole or not at all; a full disk or a bad path is an error that names the command's ``option``."""
     fresh = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fresh.write_text(text, encoding="utf-8")
+            fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)
             fresh.replace(path)
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InvalidOption(
-            f"The report {str(path)!r} could not be written: {error.strerror or error}",
-            remedy="Choose another place with --report, or make room on the disk; nothing was left half-written.",
+            f"{str(path)!r} could not be written: {error.strerror or error}",
+            remedy=f"Choose another place with {option}, or make room on the disk; nothing was left half-written.",
         ) from error
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from abele.cli.common import Json, console, print_json, progress
-from abele.errors import InvalidOption
+from abele.cli.common import Json, console, print_json, progress, write_file
 from abele.machine.system import find_system
 from abele.sweep import ENGINES, Point, Row, Sweep, combinations, each, parse
 from abele.sweep.charge import default_cache
@@ -44,6 +42,7 @@ def sweep(
     as_json: bool = Json,
 ):
     """Compile and charge a model for every combination of values; to a table, a Parquet file and a plot."""
+    from abele.engine.threads import available
     from abele.sweep import plot as drawing
     from abele.sweep import table
 
@@ -63,7 +62,7 @@ def sweep(
             left = [i for i in range(len(points)) if i not in rows]
             tell(model, f"{len(rows)} of {len(points)} points")
             written = time.monotonic()
-            results = each(engine, work, [points[i] for i in left], jobs or _cores())
+            results = each(engine, work, [points[i] for i in left], jobs or available())
             for place, row in results:
                 rows[left[place]] = row
                 tell(model, f"{len(rows)} of {len(points)} points")
@@ -78,7 +77,8 @@ def sweep(
             again = "; the same command goes on from there" if out is not None else ""
             console(stderr=True).print(f"{len(done)} of {len(points)} points are done{again}.")
         if plot is not None and done:
-            _draw(plot, drawing.picture([points[i] for i in sorted(rows)], done, plot.suffix.lower()))
+            picture = drawing.picture([points[i] for i in sorted(rows)], done, plot.suffix.lower())
+            write_file(plot, picture, "--plot")
         if as_json and done:
             print_json(done)
         elif done:
@@ -88,11 +88,6 @@ def sweep(
 _SECONDS_BETWEEN_WRITES = 30.0
 
 
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _keep(out: Path, known: Sequence[Row], rows: dict[int, Row]) -> None:
     """Write what the file had and what is new; a point that was done again takes the place of what it was."""
     from abele.sweep import table
@@ -100,17 +95,7 @@ def _keep(out: Path, known: Sequence[Row], rows: dict[int, Row]) -> None:
     done = [rows[i] for i in sorted(rows)]
     keys = {row["key"] for row in done}
     kept = [row for row in known if row["key"] and row["key"] not in keys]
-    table.write_rows(out, [*kept, *done])
-
-
-def _draw(path: Path, contents: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents)
-    except OSError as error:
-        raise InvalidOption(
-            f"{str(path)!r} cannot be written: {error.strerror or error}", remedy="Choose another --plot."
-        ) from error
+    write_file(out, table.contents([*kept, *done]), "--out")
 
 
 def show(points: Sequence[Point], rows: Sequence[Row]) -> None:

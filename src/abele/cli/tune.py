@@ -75,15 +75,15 @@ def tune(
     wanted = Wanted(
         model,
         find_system(system),
-        train,
-        half,
-        small,
-        optimizer,
-        goal,
-        global_batch,
-        largest_batch,
-        restricted,
-        planner,
+        train=train,
+        half=half,
+        small=small,
+        optimizer=optimizer,
+        goal=goal,
+        global_batch=global_batch,
+        largest_batch=largest_batch,
+        only=restricted,
+        planner=planner,
     )
     with _progress(json, minutes) as tell:
         tuned = search(
@@ -134,7 +134,7 @@ def _written(tuned: Tuned, path: Path, asked: str) -> Path | None:
         f"Found by abele tune {asked} --for {wanted.goal}; try abele profile {asked} --options {path}",
         f"Modelled: {_figures(best)}",
     )
-    return write_file(path, write_options(best.point.settings(), wanted.train, comments))
+    return write_file(path, write_options(best.point.settings(), wanted.train, comments), "--write")
 
 
 def _figures(trial: Trial) -> str:

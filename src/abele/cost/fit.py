@@ -66,14 +66,15 @@ def _text(profile: Profile, step: str, where: str, categories, tensors: tuple[Li
     on = f"Tile {m.fullest_tile}" + (f" of IPU {m.fullest_ipu}" if profile.ipus > 1 else "")
     when = f" during {step}" if step else ""
     place = f" ({where})" if where else ""
-    verdict = f"{_size(m.gap)} more than it has" if m.gap else "which fits"
-    lines = [f"{on} holds {_size(m.max)} of {_size(m.limit)}{when}{place}, {verdict}."]
-    lines.append(f"By kind: {', '.join(f'{name} {_size(size)}' for name, size in categories)}.")
-    named = ", ".join(f"{t.source or t.operation or t.tensor} {t.type} {_size(t.bytes)}" for t in tensors[:5])
+    verdict = f"{size(m.gap)} more than it has" if m.gap else "which fits"
+    lines = [f"{on} holds {size(m.max)} of {size(m.limit)}{when}{place}, {verdict}."]
+    lines.append(f"By kind: {', '.join(f'{name} {size(held)}' for name, held in categories)}.")
+    named = ", ".join(f"{t.source or t.operation or t.tensor} {t.type} {size(t.bytes)}" for t in tensors[:5])
     if named:
         lines.append(f"Largest there: {named}.")
     return " ".join(lines)
 
 
-def _size(size: int) -> str:
-    return f"{size / 1024:.1f} KiB" if size >= 1024 else f"{size} B"
+def size(bytes: int) -> str:
+    """Bytes of a tile in words."""
+    return f"{bytes / 1024:.1f} KiB" if bytes >= 1024 else f"{bytes} B"

@@ -64,26 +64,8 @@ def parse(settings: Iterable[str]) -> dict[str, list[Any]]:
         texts = [part.strip() for part in text.split(",") if part.strip()]
         if not equals or not texts:
             raise InvalidOption(f"{setting!r} gives {name} no value", remedy=f"Write {name}=VALUE,VALUE.")
-        found[name] = list(dict.fromkeys(_value(name, part) for part in texts))
+        found[name] = list(dict.fromkeys(programs.setting_value(name, FIELDS[name], part) for part in texts))
     return found
-
-
-def _value(name: str, text: str) -> Any:
-    kind = FIELDS[name]
-    if kind is str:
-        return text
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        number = float(text)
-        if kind is float:
-            return number
-        if not number.is_integer():
-            raise ValueError
-        return int(text) if text.lstrip("+-").isdigit() else int(number)
-    except (KeyError, ValueError, OverflowError):
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise InvalidOption(f"{name} cannot be {text!r}", remedy=f"It is {wanted}.") from None
 
 
 def combinations(values: Mapping[str, Sequence[Any]]) -> list[Point]:

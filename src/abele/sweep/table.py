@@ -1,7 +1,8 @@
-"""Rows in a Parquet file: read back to go on from, written whole or not at all."""
+"""The rows of a sweep as a Parquet file, and back, to go on from."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,8 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write all rows; a field that only some have is null in the others."""
+def contents(rows: Sequence[Row]) -> bytes:
+    """The file of these rows; a field that only some have is null in the others."""
     arrow, parquet = _arrow()
     names = dict.fromkeys(name for row in rows for name in row if name not in RESULTS)
     columns = {name: arrow.array([row.get(name) for row in rows]) for name in names}
@@ -51,16 +52,6 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         columns[name] = arrow.array(
             [row.get(name) for row in rows], getattr(arrow, "bool_" if kind == "bool" else kind)()
         )
-    fresh = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            parquet.write_table(arrow.table(columns), fresh)
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidOption(
-            f"{str(path)!r} cannot be written: {error.strerror or error}", remedy="Choose another --out."
-        ) from error
+    file = io.BytesIO()
+    parquet.write_table(arrow.table(columns), file)
+    return file.getvalue()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from abele import programs
 from abele.cost import Profile, explain
+from abele.cost.fit import size
 from abele.cost.levers import Candidate, Lever, pull
 from abele.tune.search import COMPLETE, Outcome
-from abele.tune.space import Point, Space, Wanted
+from abele.tune.space import Point, Space
 from abele.tune.trial import Trial, Trials
 
 WORDS = {"throughput": "throughput", "latency": "latency", "energy": "energy a sample"}
@@ -88,14 +88,14 @@ def _verdict(space: Space, best: Trial, point: Point, trial: Trial | None) -> st
     if trial is None:
         over = space.floor(point) - best.limit
         if over > 0:
-            return f"does not fit by {_size(over)} a tile at least: weights and optimizer state alone"
+            return f"does not fit by {size(over)} a tile at least: weights and optimizer state alone"
         return (
             "not tried" if space.reaches(point, best.objective(goal)) else "cannot be better, at the chip's peak even"
         )
     if trial.error:
         return f"cannot be compiled: {trial.error}"
     if not trial.fits:
-        return f"does not fit by {_size(trial.max - trial.limit)} a tile"
+        return f"does not fit by {size(trial.max - trial.limit)} a tile"
     if goal == "throughput":
         change = trial.throughput / best.throughput - 1
     else:
@@ -110,7 +110,7 @@ def reasons(outcome: Outcome) -> list[str]:
         return []
     point = best.point
     lines = [
-        f"Tile memory: the fullest tile holds {_size(best.max)} of {_size(best.limit)} "
+        f"Tile memory: the fullest tile holds {size(best.max)} of {size(best.limit)} "
         f"({100 * best.max / best.limit:.0f} %)."
     ]
     kinds = sorted(best.cycles.items(), key=lambda kv: -kv[1])
@@ -187,11 +187,11 @@ def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
     demand, floor, text = profile.memory.max, space.floor(point), explain(profile).text
     if floor > limit:
         what = "Weights" if point.offload else "Weights and optimizer state"
-        text += f" {what} alone take {_size(floor)} of every tile, spread evenly."
+        text += f" {what} alone take {size(floor)} of every tile, spread evenly."
     shown = ", ".join(worded(name, value) for name, value in point.settings().items())
     head = (
-        f"Nothing that was tried fits. The least takes {_size(demand)} of a tile, which has "
-        f"{_size(limit)}: {_size(demand - limit)} too much. It is {shown}. "
+        f"Nothing that was tried fits. The least takes {size(demand)} of a tile, which has "
+        f"{size(limit)}: {size(demand - limit)} too much. It is {shown}. "
     )
     return Nothing(point, demand, limit, head + text, tuple(pull(_levers(space, trials, point))))
 
@@ -203,7 +203,7 @@ def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
         other = replace(wanted, half=True)
 
         def halved() -> Profile:
-            return Trials(other, _loaded(other, point.batch), trials.cache).profile(point)
+            return Trials(other, other.load(point.batch), trials.cache).profile(point)
 
         yield "half precision", {"half": True}, halved
     off = {"offload_weights": True, "offload_activations": wanted.train}
@@ -222,11 +222,3 @@ def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
         change = f"{wider.system.ipus} IPUs, {worded('stages', stages)}"
         settings = {"system": wider.system.name, "stages": stages}
         yield change, settings, partial(Trials(wider, trials.loaded(point.batch), trials.cache).profile, moved)
-
-
-def _loaded(wanted: Wanted, batch: int) -> programs.Loaded:
-    return programs.load(wanted.model, batch=batch, train=wanted.train, half=wanted.half, small=wanted.small)
-
-
-def _size(size: float) -> str:
-    return f"{size / 1024:.1f} KiB" if size >= 1024 else f"{size:.0f} B"

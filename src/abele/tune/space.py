@@ -12,16 +12,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
-from abele.compile.passes.recompute import HOW
+from abele import programs
 from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.split import bottleneck
 from abele.compile.passes.update import STATES
+from abele.compile.pipelines import CompileOptions
 from abele.errors import InvalidOption, suggest
 from abele.ir.operation import flops
 from abele.ir.rules import CONTROL
 from abele.machine.system import System
+from abele.ops.plans.planning import PlanOptions
 from abele.programs import OPTIMISERS, Loaded
 from abele.schedule.records import PIPELINES
 
@@ -99,20 +101,23 @@ class Wanted:
         for name, values in self.only.items():
             _check(name, values, self.system)
 
+    def load(self, batch: int) -> Loaded:
+        """The model, captured with this micro-batch."""
+        return programs.load(self.model, batch=batch, train=self.train, half=self.half, small=self.small)
+
 
 def _check(name: str, values: tuple[Any, ...], system: System) -> None:
+    """Refuse a restriction to values that the compiler does not take, or for which the system has too few IPUs."""
     if name not in SETTINGS:
         raise InvalidOption(f"There is no setting {name!r} to restrict", remedy=suggest(name, SETTINGS))
-    named: dict[str, tuple[str, ...]] = {"recompute": HOW, "pipeline": PIPELINES, "partials": ("", "f16", "f32")}
     for value in values:
-        if name in named and value not in named[name]:
-            raise InvalidOption(f"There is no {name} {value!r}", remedy=suggest(value, named[name]))
-        if name == "shard" and value < 0:
-            raise InvalidOption(f"shard is {value}", remedy="It is a number of elements; 0 shards nothing.")
-        if name in ("batch", "stages", "replicas", "accumulate") and value < 1:
-            raise InvalidOption(f"{name} is {value}", remedy="It must be at least 1.")
-        if name == "memory_proportion" and not 0 < value <= 1:
-            raise InvalidOption(f"memory_proportion is {value}", remedy="It must be above 0 and at most 1.")
+        if name == "batch":
+            if value < 1:
+                raise InvalidOption(f"batch is {value}", remedy="It must be at least 1.")
+        elif name == "memory_proportion":
+            PlanOptions(value)
+        else:
+            CompileOptions(system, **{"accumulation" if name == "accumulate" else name: value})
         if name in ("stages", "replicas") and value > system.ipus:
             raise InvalidOption(
                 f"{name}={value} needs {value} IPUs, the system {system.name!r} has {system.ipus}: "
@@ -124,23 +129,12 @@ def _check(name: str, values: tuple[Any, ...], system: System) -> None:
 def parse_only(text: str) -> tuple[str, tuple]:
     """A restriction as the command takes it: ``stages=2,4``."""
     name, equals, listed = text.partition("=")
-    kinds: dict[str, Any] = {n: int for n in ("batch", "stages", "replicas", "accumulate", "shard")}
-    kinds |= {"pipeline": str, "recompute": str, "offload": _boolean, "partials": str, "memory_proportion": float}
-    if not equals or name not in kinds:
+    if not equals or name not in SETTINGS:
         raise InvalidOption(
             f"{text!r} restricts no setting", remedy=f"Write NAME=VALUE[,VALUE…]; the names are {', '.join(SETTINGS)}."
         )
-    try:
-        return name, tuple(dict.fromkeys(kinds[name](value.strip()) for value in listed.split(",")))
-    except ValueError:
-        raise InvalidOption(
-            f"{listed!r} are no values of {name}", remedy="Write them with commas, as in stages=2,4."
-        ) from None
-
-
-def _boolean(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    return known[text.lower()] if text.lower() in known else bool(int(text))
+    kind = get_type_hints(Point)[name]
+    return name, tuple(dict.fromkeys(programs.setting_value(name, kind, value.strip()) for value in listed.split(",")))
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,7 @@ class Trials:
 
     def loaded(self, batch: int) -> Loaded:
         if batch not in self._loaded:
-            w = self.wanted
-            self._loaded[batch] = programs.load(w.model, batch=batch, train=w.train, half=w.half, small=w.small)
+            self._loaded[batch] = self.wanted.load(batch)
         return self._loaded[batch]
 
     def options(self, point: Point) -> CompileOptions:

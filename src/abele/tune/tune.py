@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from abele import programs
 from abele.compile.cache import Cache
+from abele.engine.threads import available
 from abele.tune.explain import Neighbour, Nothing, coverage, neighbours, nothing_fits, reasons
 from abele.tune.search import INTERRUPTED, Outcome, search
 from abele.tune.space import Space, Wanted
 from abele.tune.trial import Trial, Trials
-from abele.tune.workers import Workers, default_jobs
+from abele.tune.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,10 @@ def tune(
     Raises:
         InvalidOption: no point exists for the request; or the model cannot be captured or compiled at all.
     """
-    batch = min(wanted.only.get("batch", (1,)))
-    loaded = programs.load(wanted.model, batch=batch, train=wanted.train, half=wanted.half, small=wanted.small)
+    loaded = wanted.load(min(wanted.only.get("batch", (1,))))
     space, trials = Space(wanted, loaded), Trials(wanted, loaded, cache)
     _ = space.points  # an impossible request is refused before anything starts
-    with Workers(trials, default_jobs() if jobs is None else jobs) as workers:
+    with Workers(trials, jobs or available()) as workers:
         outcome = search(space, workers, minutes=minutes, exhaustive=exhaustive, tell=tell)
     if outcome.trials and all(t.error for t in outcome.trials.values()):
         trials.profile(min(outcome.trials))  # the reason, as the compiler gives it

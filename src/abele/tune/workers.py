@@ -7,7 +7,6 @@ to round. Threads do not survive a fork: torch works with one in them, as in its
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -19,11 +18,6 @@ from abele.tune.space import Point
 from abele.tune.trial import Trial
 
 Try = Callable[[Point], Trial]
-
-
-def default_jobs() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers:
