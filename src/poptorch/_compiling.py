@@ -50,13 +50,13 @@ def compile_options(
         overlap_host: whether the model marks inputs or outputs to overlap; where there are tiles for it, all do.
     """
     places = options.TensorLocations
-    moved = [place for place in (places.location_weight, places.location_activation) if place.get("onChip") == 0]
+    weights, activations, states = places.location_weight, places.location_activation, places.location_optimizer
+    moved = [place for place in (weights, activations) if place.get("onChip") == 0]
     beside = any(place.get("useIOTilesToLoad") or place.get("useIOTilesToStore") for place in moved)
     overlap = ("host",) * overlap_host + ("streaming",) * beside if places.num_io_tiles else ()
+    sharded = training and replicas > 1 and states.get("useReplicatedTensorSharding", 0)
     shares = options.available_memory_proportion.values()
     asked = session.current().plan
-    place = options.TensorLocations.location_optimizer
-    sharded = replicas > 1 and place.get("useReplicatedTensorSharding", 0)
     return CompileOptions(
         session.current().system,
         replicas=replicas,
@@ -66,17 +66,17 @@ def compile_options(
         loss_scaling=plan.loss_scaling if plan else "",
         mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
         accumulator=plan.accumulator if plan else "",
-        offload=training and place.get("onChip") == 0,
-        shard=place.get("minElementsForReplicatedTensorSharding", USUAL) if training and sharded else 0,
+        offload=training and states.get("onChip") == 0,
+        shard=states.get("minElementsForReplicatedTensorSharding", USUAL) if sharded else 0,
         recompute=options._own.get("recompute")
         or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
-        # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
-        offload_weights=places.location_weight.get("onChip") == 0,
-        offload_activations=places.location_activation.get("onChip") == 0,
+        offload_weights=weights.get("onChip") == 0,
+        offload_activations=activations.get("onChip") == 0,
         offload_least=min((p.get("minElementsForOffChip", LEAST_ELEMENTS) for p in moved), default=LEAST_ELEMENTS),
         phased=phased,
         io_tiles=places.num_io_tiles,
         overlap=overlap,
+        # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )
 

@@ -8,6 +8,7 @@ from handmade import dense, loop, plain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import abele.ops  # noqa: F401  (fills the registry)
 from abele.errors import Bug
 from abele.ir.graph import Origin, Port
 from abele.ir.types import f32

@@ -15,7 +15,7 @@ from abele.charge.overlap import Channel, exposed, overlapped
 from abele.charge.plans import PlanCharger
 from abele.charge.records import Cycles
 from abele.ir.operation import has
-from abele.machine.collectives import collective_seconds, group_size, sent_bytes
+from abele.machine.collectives import collective, group_size, sent_bytes
 from abele.machine.exchange import exchange_cycles, host_seconds, link_seconds, streaming_seconds, sync_cycles
 from abele.machine.system import System
 from abele.schedule.liveness import Copies, Liveness, Pair
@@ -150,9 +150,9 @@ class Charger(PlanCharger):
             copied = -(-(most // members) // s.tiles)
             compute = float(-(-copied // self.chip.memcpy_bytes_per_cycle))
             return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)), everything
-        seconds = collective_seconds(self.system, step.operation, most, s.replicas, s.ipus, size=size, stride=stride)
+        found = collective(self.system, step.operation, most, s.replicas, s.ipus, size=size, stride=stride)
         sync = sync_cycles(self.system, s.replicas * s.ipus)
-        return Cycles(links=self.chip.cycles(seconds), sync=sync), everything
+        return Cycles(links=self.chip.cycles(found.seconds), sync=sync), everything
 
     def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[Place, Cycles]]:
         """Cycles of a call or repeat with everything inside, and the same by place."""

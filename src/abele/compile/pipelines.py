@@ -119,7 +119,6 @@ class CompileOptions:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", remedy="It must be at least 1.")
         if self.shard < 0:
             raise InvalidOption(f"shard is {self.shard}", remedy="It is a number of elements; 0 shards nothing.")
-
         if self.float8:
             self._check_float8()
 

@@ -155,20 +155,6 @@ def collective(
     return Collective(kind, best, found[best], found)
 
 
-def collective_seconds(
-    system: System,
-    kind: str,
-    bytes: float,
-    replicas: int,
-    ipus_per_replica: int = 1,
-    *,
-    size: int = 0,
-    stride: int = 1,
-) -> float:
-    """Time of a ``collective``."""
-    return collective(system, kind, bytes, replicas, ipus_per_replica, size=size, stride=stride).seconds
-
-
 def group_size(replicas: int, size: int = 0, stride: int = 1) -> int:
     """Members of each group; raises ``InvalidOption`` where groups of ``size`` and ``stride`` do not divide the
     replicas."""

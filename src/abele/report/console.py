@@ -10,10 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from abele.charge.records import PARTS
+
 Document = Mapping[str, Any]
 """What ``Profile.to_json`` gives."""
-
-KINDS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
 
 
 def scaled(value: float, digits: int, least: float, units: Sequence[tuple[str, float]]) -> str:
@@ -100,7 +100,7 @@ def _text(text: str, style: str = "") -> Text:
 def _parts(by: Mapping[str, float], whole: float, digits: int, least: float = 0.0) -> str:
     """Kinds of cycles with their shares; those below ``least`` of the whole are left out."""
     return ", ".join(
-        f"{kind} {100 * by[kind] / whole:.{digits}f}%" for kind in KINDS if by[kind] and by[kind] >= least * whole
+        f"{kind} {100 * by[kind] / whole:.{digits}f}%" for kind in PARTS if by[kind] and by[kind] >= least * whole
     )
 
 

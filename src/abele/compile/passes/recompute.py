@@ -138,10 +138,5 @@ class _Repeatable:
     def function(self, name: str) -> bool:
         if name not in self.functions:
             operations = self.graph.functions[name].operations
-            self.functions[name] = all(self(op) or has_constant(op) for op in operations)
+            self.functions[name] = all(self(op) or has(op, "constant") for op in operations)
         return self.functions[name]
-
-
-def has_constant(op: Operation) -> bool:
-    """Whether an operation makes a constant, which a function may hold."""
-    return op.name not in CONTROL and has(op, "constant")
