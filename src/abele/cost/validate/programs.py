@@ -43,7 +43,7 @@ def run_gemm(case: Case, context: Context) -> Outcome:
     shapes = {"x": (*outer, k, n), "a": (*outer, m, k)}
     if m != k:
         shapes = {"y": (*outer, m, n)} | shapes
-    return looped(case, context, shapes, dtype, turn, flops=2.0 * batch * m * k * n)
+    return looped(case, context, Loop(shapes, dtype, turn, flops=2.0 * batch * m * k * n))
 
 
 @runner("conv")
@@ -79,7 +79,7 @@ def run_conv(case: Case, context: Context) -> Outcome:
     dtype = DType(case.dtype)
     halo = batch * ins * width * (kernel // 2) * dtype.bytes
     copied = math.prod(made) * dtype.bytes * int(case.option("copies", 0))
-    return looped(case, context, shapes, dtype, turn, flops=flops, halo=halo, copied=copied)
+    return looped(case, context, Loop(shapes, dtype, turn, flops=flops, halo=halo, copied=copied))
 
 
 @runner("spmm")
@@ -106,6 +106,32 @@ def sides_of(case: Case, count: int, name: str = "image") -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """What the program of a case does again and again.
+
+    Attributes:
+        shapes: of its states; those that ``turn`` makes come first and are carried, the others stay.
+        dtype: of all states.
+        turn: the next values of the states that are carried.
+        steps: of which the published figure is one, in a turn.
+        flops, points: of a step.
+        halo: bytes that a step exchanges between neighbours where several IPUs are taken as one chip.
+        copied: bytes that are copied behind each turn.
+        plan: what is asked of plans; ``None`` for ``poplibs``' with the case's memory proportion.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    dtype: DType
+    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]]
+    steps: int = 1
+    flops: float = 0.0
+    points: float = 0.0
+    halo: int = 0
+    copied: int = 0
+    plan: PlanOptions | None = None
+
+
+@dataclass(frozen=True)
 class Charged:
     """One step of a loop: tile cycles by kind, and again as if the vertices ``free`` cost nothing."""
 
@@ -116,95 +142,64 @@ class Charged:
     notes: tuple[str, ...]
 
 
-def charged(
-    case: Case,
-    context: Context,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: DType,
-    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]],
-    *,
-    steps: int = 1,
-    halo: int = 0,
-    plan: PlanOptions | None = None,
-    copied: int = 0,
-    free: Sequence[str] = (),
-) -> Charged:
+def charged(case: Case, context: Context, loop: Loop, free: Sequence[str] = ()) -> Charged:
     """Charge one step of a loop: the difference of two loops of different length.
 
-    A turn of the loop is so many ``steps``. Several IPUs are taken as one chip of all their tiles. A step then costs a
-    sync over them instead of one on the chip, and ``halo`` bytes over the links between neighbours, beside the
-    schedule's own cycles. So does a copy of ``copied`` bytes behind each turn, of which every tile does its part:
-    another exchange between the IPUs.
+    Several IPUs are taken as one chip of all their tiles. A step then costs a sync over them instead of one on the
+    chip, and its halo over the links between neighbours, beside the schedule's own cycles. So does a copy behind each
+    turn, of which every tile does its part: another exchange between the IPUs.
     """
-    system, around, notes = _machine(case, halo)
-    if copied:
+    system, around, notes = _machine(case, loop.halo)
+    if loop.copied:
         chip = system.chip
         around = {name: 2 * cycles for name, cycles in around.items()}
         around["sync"] = around.get("sync", 0.0) + chip.compute_set_cycles
-        around["compute"] = chip.estimate("Copy", bytes=-(-copied // chip.tiles))
+        around["compute"] = chip.estimate("Copy", bytes=-(-loop.copied // chip.tiles))
         notes = (*notes, "the result is copied into the image, each tile its part")
-    plan = plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
+    plan = loop.plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
     options = CompileOptions(system, partials="", plan=plan)
     costs = {name: lambda chip, **fields: 0 for name in free}
     less = replace(system, chip=system.chip.derive(system.chip.name, vertex_costs=costs)) if free else system
     profiles, without = [], []
     for count in (_FEW, _MANY):
         context.tell(case.id, f"compile a loop of {count}")
-        schedule = compile_graph(_loop(case, shapes, dtype, turn, count), options, cache=context.cache).schedule
+        schedule = compile_graph(_graph(case.family, loop, count), options, cache=context.cache).schedule
         profiles.append(cost(schedule, system))
         without.append(cost(schedule, less) if free else profiles[-1])
 
     def step(few: Profile, many: Profile) -> dict[str, float]:
         before, after = few.cycles.as_dict(), many.cycles.as_dict()
-        own = {name: (after[name] - before[name]) / (_MANY - _FEW) / steps for name in after}
+        own = {name: (after[name] - before[name]) / (_MANY - _FEW) / loop.steps for name in after}
         return {name: own[name] + around.get(name, 0.0) for name in own}
 
     return Charged(system.chip, step(*profiles), step(*without), profiles[-1].memory.fits, notes)
 
 
-def looped(
-    case: Case,
-    context: Context,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: DType,
-    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]],
-    *,
-    steps: int = 1,
-    flops: float = 0.0,
-    points: float = 0.0,
-    halo: int = 0,
-    plan: PlanOptions | None = None,
-    copied: int = 0,
-) -> Outcome:
-    """One step of a loop (see ``charged``), with so many ``flops`` and ``points``, times the option ``iterations``."""
-    found = charged(case, context, shapes, dtype, turn, steps=steps, halo=halo, plan=plan, copied=copied)
+def looped(case: Case, context: Context, loop: Loop) -> Outcome:
+    """One step of a loop (see ``charged``), times the option ``iterations``."""
+    found = charged(case, context, loop)
     turns, each = int(case.option("iterations", 1)), sum(found.cycles.values())
     return Outcome(
         found.chip.seconds(each * turns),
         each * turns,
-        flops=flops * turns,
-        points=points * turns,
+        flops=loop.flops * turns,
+        points=loop.points * turns,
         shares={name: part / each for name, part in found.cycles.items() if part > 0} if each else {},
         fits=found.fits,
         notes=found.notes,
     )
 
 
-def _loop(
-    case: Case,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: DType,
-    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]],
-    count: int,
-) -> Graph:
-    """A graph whose states are those of ``shapes``; the first ones are carried, as the turn says."""
+def _graph(name: str, loop: Loop, count: int) -> Graph:
+    """So many turns of a loop."""
+    shapes, dtype = loop.shapes, loop.dtype
     body = Builder("turn")
     inside = {name: body.input(TensorType(shape, dtype)) for name, shape in shapes.items()}
-    made = turn(body, inside)
+    made = loop.turn(body, inside)
     carried = [name for name in shapes if name in made]
     assert carried == list(shapes)[: len(carried)]
     function = body.finish([made[name] for name in carried])
-    main = Builder(case.family, {function.name: function})
+    main = Builder(name, {function.name: function})
     states = [main.input(TensorType(shape, dtype), "state", name) for name, shape in shapes.items()]
     results = main.repeat(function.name, count, states)
     return main.finish(list(results), [Port("state", name) for name in carried])

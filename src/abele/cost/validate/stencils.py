@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from abele.cost.validate.cases import Case
 from abele.cost.validate.outcome import Context, NoRunner, Outcome, runner
-from abele.cost.validate.programs import charged, looped, sides_of
+from abele.cost.validate.programs import Loop, charged, looped, sides_of
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
 from abele.ir.graph import Value
@@ -120,21 +120,7 @@ _WAVE = _Program(3, 2, 36.0, _wave)
 CODELETS = ("vector", "scalar")
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """What the loop of a case is made of, as ``programs.charged`` takes it; ``points`` and ``flops`` of a step."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    dtype: DType
-    turn: Callable[[Builder, Mapping[str, Value]], dict[str, Value]]
-    steps: int
-    halo: int
-    plan: PlanOptions
-    points: float
-    flops: float
-
-
-def _loop_of(case: Case, model: str) -> _Loop:
+def _loop_of(case: Case, model: str) -> Loop:
     if model not in _PROGRAMS:
         raise InvalidOption(f"{case.id}: there is no stencil {model!r}", remedy=suggest(model, _PROGRAMS))
     codelet = str(case.option("codelet", "vector"))
@@ -165,7 +151,7 @@ def _loop_of(case: Case, model: str) -> _Loop:
     )
     halo = math.prod(shape[1:]) * program.reach * dtype.bytes
     flops = points * channels * program.flops
-    return _Loop(dict.fromkeys(names, shape), dtype, turn, steps, halo, plan, points, flops)
+    return Loop(dict.fromkeys(names, shape), dtype, turn, steps, flops, points, halo, plan=plan)
 
 
 @runner("stencil")
@@ -177,19 +163,7 @@ def run_stencil(case: Case, context: Context) -> Outcome:
     which reads the grid before too, ``codelet=vector`` or ``scalar``: whether the published code works on words of
     several elements, ``contiguous=1`` where it takes its input as one region of memory, not row by row.
     """
-    it = _loop_of(case, case.model)
-    return looped(
-        case,
-        context,
-        it.shapes,
-        it.dtype,
-        it.turn,
-        steps=it.steps,
-        flops=it.flops,
-        points=it.points,
-        halo=it.halo,
-        plan=it.plan,
-    )
+    return looped(case, context, _loop_of(case, case.model))
 
 
 @runner("phase")
@@ -201,10 +175,8 @@ def run_phase(case: Case, context: Context) -> Outcome:
     """
     if case.model in ("halo/pre", "halo/post"):
         raise NoRunner("the program copies before and after its exchange, Abele once: only their sum can be compared")
-    it = _loop_of(case, str(case.option("stencil", "9-point")))
-    found = charged(
-        case, context, it.shapes, it.dtype, it.turn, steps=it.steps, halo=it.halo, plan=it.plan, free=("Assemble",)
-    )
+    loop = _loop_of(case, str(case.option("stencil", "9-point")))
+    found = charged(case, context, loop, free=("Assemble",))
     whole, less = found.cycles, found.without
     parts = {
         "sync": whole["sync"],
