@@ -4,6 +4,6 @@
 ``cycles`` steps and loops; ``memory`` says what each tile holds; ``total`` all of it at once.
 """
 
-from abele.charge.total import Charged, charged
+from abele.charge.total import Charged, charged, cheapest
 
-__all__ = ["Charged", "charged"]
+__all__ = ["Charged", "charged", "cheapest"]

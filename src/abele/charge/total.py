@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import cached_property
 
 from abele.charge.columns import Columns
 from abele.charge.cycles import Charger
 from abele.charge.memory import TileMemory, tile_memory
 from abele.charge.records import Cycles
 from abele.machine.system import System
-from abele.schedule.liveness import Liveness, liveness
+from abele.schedule.liveness import liveness
 from abele.schedule.records import Schedule
 
 
-@dataclass(frozen=True)
 class Charged:
-    """One device iteration of a schedule.
+    """One device iteration of a schedule; the memory is measured when it is first asked for.
 
     Attributes:
         live: the live ranges of the schedule.
         charger: what each of its nodes takes.
         begin, end: before and after main, see ``Charger.ends``.
         cycles: of all.
-        memory: what the tiles hold.
     """
 
-    live: Liveness
-    charger: Charger
-    begin: Cycles
-    end: Cycles
-    cycles: Cycles
-    memory: TileMemory
+    def __init__(self, schedule: Schedule, system: System) -> None:
+        self.schedule, self.system = schedule, system
+        self.live, self.columns = liveness(schedule), Columns(schedule.tiles)
+        self.charger = Charger(schedule, system, self.live, self.columns)
+        inside = self.charger.function(schedule.main)
+        self.begin, self.end = self.charger.ends()
+        self.cycles: Cycles = self.begin + inside + self.end
 
-    @property
-    def order(self) -> tuple[bool, float]:
-        """Smaller is better: what fits comes first, and then the quicker."""
-        return not self.memory.fits, self.cycles.total
+    @cached_property
+    def memory(self) -> TileMemory:
+        """What the tiles hold."""
+        return tile_memory(self.schedule, self.system, self.live, self.charger, self.columns)
+
+
+_LAST: list[Charged] = []
+"""What was chosen or asked about last: what was just compiled is what is shown next."""
 
 
 def charged(schedule: Schedule, system: System) -> Charged:
-    """Charge a schedule; it must fit the system's tiles and IPUs in number."""
-    live, columns = liveness(schedule), Columns(schedule.tiles)
-    charger = Charger(schedule, system, live, columns)
-    inside = charger.function(schedule.main)
-    begin, end = charger.ends()
-    memory = tile_memory(schedule, system, live, charger, columns)
-    return Charged(live, charger, begin, end, begin + inside + end, memory)
+    """Charge a schedule; it must fit the system's tiles and IPUs in number. The last answer is given again."""
+    if not (_LAST and _LAST[0].schedule is schedule and _LAST[0].system is system):
+        _LAST[:] = [Charged(schedule, system)]
+    return _LAST[0]
+
+
+def cheapest(schedules: Iterable[Schedule], system: System) -> int:
+    """Which of several schedules of one program is the quickest that fits; when none does, the quickest; the first of
+    equals. Memory is measured from the quickest on, until one fits."""
+    found = [Charged(schedule, system) for schedule in schedules]
+    quickest = sorted(range(len(found)), key=lambda i: found[i].cycles.total)
+    best = next((i for i in quickest if found[i].memory.fits), quickest[0])
+    _LAST[:] = [found[best]]
+    return best

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import abele
-from abele.charge import charged
+from abele.charge import cheapest
 from abele.compile.cache import Cache
 from abele.compile.lower import lower
 from abele.compile.passes.base import PassRecord, run_passes
@@ -83,13 +83,20 @@ def _user_operations(graph: Graph) -> str:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No collection of cyclic garbage meanwhile: compiling leaves hardly any, and one visits all objects of torch."""
+    """No collection of cyclic garbage meanwhile: compiling leaves hardly any, and one visits all objects of torch.
+
+    What was made meanwhile counts as old at once (frozen and thawed), for the collector would visit all of it twice
+    before it believed that.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -123,7 +130,7 @@ def _best_of(graph: Graph, options: CompileOptions) -> Lowered:
     schedule = found[0][0]
     if len(found) == 1 or schedule.ipus * schedule.replicas > options.system.ipus:
         return found[0]
-    return min(found, key=lambda way: charged(way[0], options.system).order)
+    return found[cheapest((way[0] for way in found), options.system)]
 
 
 def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:

@@ -76,6 +76,7 @@ def _match(body: Body, at: int, graph: Graph) -> tuple[tuple[int, ...], set[int]
     return (known, found[1]) if len(known) == len(graph.inputs) else None
 
 
+@lru_cache(maxsize=4096)
 def with_activations(body: Body) -> Body:
     """The body in which the primitives of an activation are one node of its name; for charging, not for running."""
     for kind, dtype, graph in _expansions():
