@@ -11,6 +11,9 @@ from abele.ir.operation import OPERATIONS, complete_attributes, infer_types
 Rule = Callable[[Graph, Graph], Iterator[str]]
 RULES: dict[str, Rule] = {}
 
+OperationRule = Callable[[Operation], Iterator[str]]
+OPERATION_RULES: dict[str, OperationRule] = {}
+
 
 def rule(name: str) -> Callable[[Rule], Rule]:
     """Register a rule: a generator of complaints about ``graph``, one of the graphs of the program ``top``."""
@@ -22,14 +25,34 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return add
 
 
-def check(graph: Graph) -> Graph:
-    """Run every rule over the graph and its functions; raises ``Bug`` with all complaints, else returns it."""
-    found = [
-        f"{name} (graph {g.name}): {complaint}"
-        for g in graph.all_graphs()
-        for name, function in RULES.items()
-        for complaint in function(g, graph)
-    ]
+def operation_rule(name: str) -> Callable[[OperationRule], OperationRule]:
+    """Register a rule about one operation by itself, wherever it stands: a generator of complaints."""
+
+    def add(function: OperationRule) -> OperationRule:
+        OPERATION_RULES[name] = function
+        return function
+
+    return add
+
+
+def check(graph: Graph, obeying: set[Operation] | None = None) -> Graph:
+    """Run every rule over the graph and its functions; raises ``Bug`` with all complaints, else returns it.
+
+    Args:
+        obeying: operations that are known to be registered and typed, which they are for good; those that are found so
+            here are added.
+    """
+    known = set[Operation]() if obeying is None else obeying
+    found = []
+    for g in graph.all_graphs():
+        complaints = [f"{name} (graph {g.name}): {c}" for name, function in RULES.items() for c in function(g, graph)]
+        new = [op for op in g.operations if op not in known]
+        for name, each in OPERATION_RULES.items():
+            complaints += [f"{name} (graph {g.name}): {c}" for op in new for c in each(op)]
+        if complaints:
+            found += complaints
+        else:
+            known.update(new)
     if found:
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise Bug("The graph breaks a rule: " + "; ".join(found[:5]) + more)
@@ -63,38 +86,36 @@ def defined_before_use(graph: Graph, top: Graph) -> Iterator[str]:
             yield f"output {position} is never made"
 
 
-@rule("registered")
-def registered(graph: Graph, top: Graph) -> Iterator[str]:
-    """Every operation is in the registry, with exactly its declared attributes."""
-    for op in graph.operations:
-        if op.name in CONTROL or _obeys(op):
-            continue
-        if op.name not in OPERATIONS:
-            yield f"{op.name} is not registered"
-            continue
-        try:
-            complete = complete_attributes(op.name, op.attributes)
-        except AbeleError as error:
-            yield str(error)
-            continue
-        if list(complete) != list(op.attributes):
-            yield f"{op.name} has attributes {list(op.attributes)}, not {list(complete)}"
+@operation_rule("registered")
+def registered(op: Operation) -> Iterator[str]:
+    """An operation is in the registry, with exactly its declared attributes."""
+    if op.name in CONTROL or _obeys(op):
+        return
+    if op.name not in OPERATIONS:
+        yield f"{op.name} is not registered"
+        return
+    try:
+        complete = complete_attributes(op.name, op.attributes)
+    except AbeleError as error:
+        yield str(error)
+        return
+    if list(complete) != list(op.attributes):
+        yield f"{op.name} has attributes {list(op.attributes)}, not {list(complete)}"
 
 
-@rule("typed")
-def typed(graph: Graph, top: Graph) -> Iterator[str]:
-    """The results of every operation have the types that its type rule gives."""
-    for op in graph.operations:
-        if op.name in CONTROL or op.name not in OPERATIONS or _obeys(op):
-            continue
-        try:
-            types = infer_types(op.name, [v.type for v in op.operands], op.attributes)
-        except AbeleError as error:
-            yield f"{op.name}: {error}"
-            continue
-        if types != tuple(v.type for v in op.results):
-            have = ", ".join(str(v.type) for v in op.results)
-            yield f"{op.name} makes ({have}), its rule says ({', '.join(map(str, types))})"
+@operation_rule("typed")
+def typed(op: Operation) -> Iterator[str]:
+    """The results of an operation have the types that its type rule gives."""
+    if op.name in CONTROL or op.name not in OPERATIONS or _obeys(op):
+        return
+    try:
+        types = infer_types(op.name, [v.type for v in op.operands], op.attributes)
+    except AbeleError as error:
+        yield f"{op.name}: {error}"
+        return
+    if types != tuple(v.type for v in op.results):
+        have = ", ".join(str(v.type) for v in op.results)
+        yield f"{op.name} makes ({have}), its rule says ({', '.join(map(str, types))})"
 
 
 _OBEYED: dict[tuple, object] = {}
