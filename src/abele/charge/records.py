@@ -29,7 +29,15 @@ class Cycles:
         return self.compute + self.exchange + self.links + self.sync + self.host + self.bubble + self.overhead
 
     def __add__(self, other: Cycles) -> Cycles:
-        return Cycles(*(getattr(self, part) + getattr(other, part) for part in PARTS))
+        return Cycles(
+            self.compute + other.compute,
+            self.exchange + other.exchange,
+            self.links + other.links,
+            self.sync + other.sync,
+            self.host + other.host,
+            self.bubble + other.bubble,
+            self.overhead + other.overhead,
+        )
 
     def __mul__(self, factor: float) -> Cycles:
         return Cycles(*(getattr(self, part) * factor for part in PARTS))

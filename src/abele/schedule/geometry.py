@@ -8,12 +8,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
+
+REMEMBERED = 256
+"""Answers that are columns over blocks and are asked for again shortly after: so many are remembered."""
 
 
 def window(layout: Layout) -> Window:
@@ -58,8 +62,9 @@ def tiles_view(windows: Sequence[Window], shape: Sequence[int]) -> str:
     return ""
 
 
+@lru_cache(maxsize=REMEMBERED)
 def columns(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tile of every block, and ``[dimension, block]`` start and stop of its region."""
+    """The tile of every block, and ``[dimension, block]`` start and stop of its region; not to be written to."""
     blocks = np.arange(layout.grid.blocks)
     parts = layout.grid.parts(blocks)
     shape = (len(layout.shape), len(blocks))
@@ -156,10 +161,9 @@ def kept(read: Layout, homes: Iterable[Layout]) -> np.ndarray:
 
     The homes are apart from one another; what ``sees`` does not see counts as lying elsewhere.
     """
-    tile, start, stop = columns(read)
-    found = np.zeros(len(tile), np.int64)
+    found = np.zeros(read.grid.blocks, np.int64)
     for home in homes:
-        found += _kept_in(read, home, tile, start, stop)
+        found += _kept_in(read, home)
     return found
 
 
@@ -185,8 +189,10 @@ def _single_runs(layout: Layout, dimensions: range) -> bool:
     return bool(_runs(layout, [dimensions])[3].all())
 
 
-def _kept_in(read: Layout, home: Layout, tile: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Elements that each block of ``read``, ``start`` to ``stop``, has on its own tile in one home."""
+@lru_cache(maxsize=REMEMBERED)
+def _kept_in(read: Layout, home: Layout) -> np.ndarray:
+    """Elements that each block of ``read`` has on its own tile in one home; not to be written to."""
+    tile, start, stop = columns(read)
     if not sees(read, home):
         return np.zeros(len(tile), np.int64)
     held_by, *bounds = columns(home)

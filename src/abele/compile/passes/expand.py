@@ -27,17 +27,26 @@ class Expand:
     name: str = "expand"
 
     def run(self, graph: Graph) -> Graph:
-        functions = {n: f.replace(operations=tuple(self._expanded(f.operations))) for n, f in graph.functions.items()}
-        return graph.replace(operations=tuple(self._expanded(graph.operations)), functions=functions)
+        known: dict[Graph, Graph] = {}
+        functions = {
+            n: f.replace(operations=tuple(self._expanded(f.operations, known))) for n, f in graph.functions.items()
+        }
+        return graph.replace(operations=tuple(self._expanded(graph.operations, known)), functions=functions)
 
-    def _expanded(self, operations: Iterable[Operation]) -> Iterator[Operation]:
+    def _expanded(self, operations: Iterable[Operation], known: dict[Graph, Graph]) -> Iterator[Operation]:
         for op in operations:
             if op.name in CONTROL or op.name in PLANS or not isinstance(lookup(op.name), Composite):
                 yield op
-                continue
-            inner = expansion(op.name, [v.type for v in op.operands], op.attributes)
-            inner = inner.replace(operations=tuple(self._expanded(inner.operations)))
-            yield from inline_results(DeadCode().run(_MAPS.run(inner)) if self.fuse else inner, op)
+            else:
+                inner = expansion(op.name, [v.type for v in op.operands], op.attributes)
+                yield from inline_results(self._whole(inner, known), op)
+
+    def _whole(self, inner: Graph, known: dict[Graph, Graph]) -> Graph:
+        """What an expansion ends up as; ``known`` are those that were asked before, since equal composites share one."""
+        if inner not in known:
+            whole = inner.replace(operations=tuple(self._expanded(inner.operations, known)))
+            known[inner] = DeadCode().run(_MAPS.run(whole)) if self.fuse else whole
+        return known[inner]
 
 
 _MAPS = Fuse(epilogues=False)
