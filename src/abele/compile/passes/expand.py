@@ -42,7 +42,7 @@ class Expand:
                 yield from inline_results(self._whole(inner, known), op)
 
     def _whole(self, inner: Graph, known: dict[Graph, Graph]) -> Graph:
-        """What an expansion ends up as; ``known`` are those that were asked before, since equal composites share one."""
+        """What an expansion ends up as; equal composites share one: ``known`` are those that came before."""
         if inner not in known:
             whole = inner.replace(operations=tuple(self._expanded(inner.operations, known)))
             known[inner] = DeadCode().run(_MAPS.run(whole)) if self.fuse else whole
