@@ -134,4 +134,4 @@ def test_what_does_not_fit_is_refused(name, position, type, words):
 def test_nesterov_needs_momentum():
     case = cases(["sgd"])[0]
     with pytest.raises(InvalidOperand, match="nesterov"):
-        infer_types("sgd", case.operands, {"nesterov": True, "use_momentum": False})
+        infer_types("sgd", case.operands, {"nesterov": True, "use_momentum": False, "zero": ()})

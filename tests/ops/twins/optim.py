@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from abele.ops.optim.op import HYPER
+
 
 def one_step(make, param, grad, state):
     """The parameter and the state after a step of an optimiser of ``torch.optim``."""
@@ -68,4 +70,19 @@ def lamb(param, grad, m, v, step, lr, beta1, beta2, eps, weight_decay, max_weigh
     return param - lr * ratio * move, m, v
 
 
-TWINS = {"sgd": sgd, "adam": adam, "rmsprop": rmsprop, "lamb": lamb}
+def zeroed(name, step):
+    """The twin of an operation whose attribute ``zero`` names numbers that count as 0, whatever is given for them."""
+
+    def twin(*operands, zero, **attributes):
+        first = len(operands) - len(HYPER[name])
+        given = list(operands)
+        for label in zero:
+            given[first + HYPER[name].index(label)] = torch.tensor(0.0, dtype=torch.float64)
+        return step(*given, **attributes)
+
+    return twin
+
+
+TWINS = {
+    name: zeroed(name, step) for name, step in (("sgd", sgd), ("adam", adam), ("rmsprop", rmsprop), ("lamb", lamb))
+}

@@ -11,6 +11,7 @@ from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Origin, Port, Value
 from abele.ir.rules import CONTROL
 from abele.ir.types import DType, TensorType
+from abele.ops.optim.op import MAY_BE_ZERO
 
 HYPERS = {
     "sgd": ("learning_rate", "momentum", "dampening", "weight_decay"),
@@ -149,6 +150,13 @@ class Update:
             for h in HYPERS[self.optimiser.kind]
         ]
 
+    def zeros(self, weight: str) -> tuple[str, ...]:
+        """The numbers that are 0 for good for this weight, and whose terms its update leaves out."""
+        spec = self.optimiser
+        group = next(i for i, names in enumerate(spec.groups) if weight in names)
+        fixed = dict(spec.constants[group]) if spec.constants else {}
+        return tuple(h for h in MAY_BE_ZERO if fixed.get(h) == 0.0)
+
     def weight(
         self,
         b: Builder,
@@ -185,7 +193,7 @@ class Update:
         if self.offload:
             before = [b.remote_load(v) for v in before]
         operands = [weight, gradient, *before, *numbers]
-        after = b.emit(operation or spec.kind, operands, dict(spec.attributes))
+        after = b.emit(operation or spec.kind, operands, dict(spec.attributes) | {"zero": self.zeros(name)})
         nexts = [b.remote_store(v) for v in after[1:]] if self.offload else after[1:]
         outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, nexts, strict=True)]
         return after[0]

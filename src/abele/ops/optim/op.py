@@ -6,6 +6,8 @@ updates use the unrounded state.
 
 ``sgd`` follows PopTorch and popART in the first step too: the velocity starts at zero and becomes
 ``(1 - dampening) g``, where torch starts it at ``g``. With dampening 0 the two agree.
+
+The attribute ``zero`` names hyper-parameters that are 0 for good: their terms are left out.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from abele.ir import (
 from abele.ir.operation import Attributes
 from abele.ops.rules import need_operands, to_float
 
+MAY_BE_ZERO = ("weight_decay", "dampening")
+"""What the attribute ``zero`` may name."""
+
 STATE = {
     "sgd": ("velocity",),
     "adam": ("m", "v"),
@@ -51,7 +56,11 @@ HYPER = {
 class Update:
     """The operands of one update by name, in float, with the few operations that the formulas use."""
 
-    def __init__(self, b: Builder, name: str, operands: Sequence[Value]) -> None:
+    def __init__(self, b: Builder, name: str, operands: Sequence[Value], attributes: Attributes) -> None:
+        self.zero: tuple[str, ...] = attributes["zero"]  # type: ignore[assignment]
+        for label in self.zero:
+            if label not in MAY_BE_ZERO:
+                raise InvalidOperand(f"{name}: {label!r} may not be zero for good; {', '.join(MAY_BE_ZERO)} may")
         names = ("param", "grad", *STATE[name], *HYPER[name])
         if len(operands) != len(names):
             raise InvalidOperand(f"{name} takes {len(names)} operands ({', '.join(names)}), not {len(operands)}")
@@ -91,25 +100,32 @@ class Update:
 
     def grad_with_decay(self) -> Value:
         """``grad + weight_decay · param``."""
-        return self.b.add(self["grad"], self.b.mul(self["weight_decay"], self["param"]))
+        return self.with_decay(self["grad"])
+
+    def with_decay(self, x: Value) -> Value:
+        """``x + weight_decay · param``."""
+        if "weight_decay" in self.zero:
+            return x
+        return self.b.add(x, self.b.mul(self["weight_decay"], self["param"]))
 
 
 def _sgd(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
     """``v' = momentum v + (1 - dampening) g``; the step is ``v'``, or ``g + momentum v'`` with ``nesterov``."""
-    u = Update(b, "sgd", operands)
+    u = Update(b, "sgd", operands, attributes)
     g = u.grad_with_decay()
     if not attributes["use_momentum"]:
         if attributes["nesterov"]:
             raise InvalidOperand("sgd: nesterov=true needs use_momentum=true")
         return [u.minus(u["lr"], g), u.given["velocity"]]
-    velocity = b.add(b.mul(u["momentum"], u["velocity"]), b.mul(b.sub(u.one, u["dampening"]), g))
+    share = g if "dampening" in u.zero else b.mul(b.sub(u.one, u["dampening"]), g)
+    velocity = b.add(b.mul(u["momentum"], u["velocity"]), share)
     step = b.add(g, b.mul(u["momentum"], velocity)) if attributes["nesterov"] else velocity
     return [u.minus(u["lr"], step), u.stored("velocity", velocity)]
 
 
 def _adam(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
     """Adam (D. Kingma, J. Ba, 2015), or AdamW (I. Loshchilov, F. Hutter, 2019) when ``decoupled``."""
-    u = Update(b, "adam", operands)
+    u = Update(b, "adam", operands, attributes)
     g = u["grad"] if attributes["decoupled"] else u.grad_with_decay()
     m, v = u.decayed("m", "beta1", g), u.decayed("v", "beta2", b.mul(g, g))
     first, second = m, v
@@ -117,13 +133,13 @@ def _adam(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list
         first, second = u.corrected(m, "beta1"), u.corrected(v, "beta2")
     step = b.div(first, b.add(b.sqrt(second), u["eps"]))
     if attributes["decoupled"]:
-        step = b.add(step, b.mul(u["weight_decay"], u["param"]))
+        step = u.with_decay(step)
     return [u.minus(u["lr"], step), u.stored("m", m), u.stored("v", v)]
 
 
 def _rmsprop(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
     """``eps`` is added to the root, or under it in the TensorFlow variant; ``centered`` subtracts the squared mean."""
-    u = Update(b, "rmsprop", operands)
+    u = Update(b, "rmsprop", operands, attributes)
     g = u.grad_with_decay()
     square, mean = u.decayed("square_average", "alpha", b.mul(g, g)), None
     spread = square
@@ -151,7 +167,7 @@ def _lamb(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list
     """LAMB (Y. You et al., 2020): an Adam step scaled by ``min(|param|, max_weight_norm) / |step|``.
 
     The factor is 1 where either norm is 0."""
-    u = Update(b, "lamb", operands)
+    u = Update(b, "lamb", operands, attributes)
     step, m, v = _lamb_direction(u, attributes)
 
     def square(x: Value) -> Value:
@@ -169,7 +185,7 @@ def _lamb_direction(u: Update, attributes: Attributes) -> tuple[Value, Value, Va
     first, second = m, v
     if attributes["bias_correction"]:
         first, second = u.corrected(m, "beta1"), u.corrected(v, "beta2")
-    step = b.add(b.div(first, b.add(b.sqrt(second), u["eps"])), b.mul(u["weight_decay"], u["param"]))
+    step = u.with_decay(b.div(first, b.add(b.sqrt(second), u["eps"])))
     return step, m, v
 
 
@@ -183,7 +199,7 @@ def _trust(b: Builder, weight_square: Value, step_square: Value, most: Value) ->
 
 def _lamb_step(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
     """The first half of LAMB, element by element: the unscaled step in float, and the next moments."""
-    u = Update(b, "lamb_step", operands)
+    u = Update(b, "lamb_step", operands, attributes)
     step, m, v = _lamb_direction(u, attributes)
     return [step, u.stored("m", m), u.stored("v", v)]
 
@@ -200,12 +216,12 @@ _FORMULAS: dict[str, tuple[Callable, dict, Sequence[dict]]] = {
     "sgd": (
         _sgd,
         {"nesterov": False, "use_momentum": True},
-        ({}, {"nesterov": True}, {"use_momentum": False}),
+        ({}, {"nesterov": True}, {"use_momentum": False}, {"zero": ("weight_decay", "dampening")}),
     ),
     "adam": (
         _adam,
         {"decoupled": False, "bias_correction": True},
-        ({}, {"decoupled": True}, {"bias_correction": False}),
+        ({}, {"decoupled": True}, {"bias_correction": False}, {"decoupled": True, "zero": ("weight_decay",)}),
     ),
     "rmsprop": (
         _rmsprop,
@@ -260,7 +276,7 @@ for _name, (_formula, _attributes, _variants) in _FORMULAS.items():
     register(
         Composite(
             _name,
-            _attributes,
+            {**_attributes, "zero": ()},
             _formula,
             _samples(_name, _variants),
             NotDifferentiable("an optimiser's update is not differentiated"),
