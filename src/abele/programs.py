@@ -186,6 +186,11 @@ def compile_options(
     )
 
 
+def usual_accumulation(stages: int, phased: str = "") -> int:
+    """Micro-batches in a step where nobody says how many: enough to fill a pipeline, which phases are not."""
+    return 2 * stages if stages > 1 and not phased else 1
+
+
 def _from_zoo(model: str, batch: int, train: bool, small: bool, weights: bool):
     from abele.zoo import ZOO, find
 

@@ -48,6 +48,17 @@ def profile(
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     recompute: str = typer.Option("checkpoints", help=f"What the backward pass computes again: {', '.join(HOW)}."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
+    offload_weights: bool = typer.Option(False, "--offload-weights", help="Keep the weights in streaming memory."),
+    offload_activations: bool = typer.Option(
+        False, "--offload-activations", help="Keep in streaming memory what the backward pass reads of the forward."
+    ),
+    shard: int = typer.Option(
+        0,
+        min=0,
+        metavar="ELEMENTS",
+        help="Spread the optimizer's state over the replicas, for weights of at least so many elements (8192 is usual; "
+        "0: for none).",
+    ),
     partials: str = typer.Option("", help="f16 or f32: the type in which products are summed (default: the model's)."),
     float8: str = typer.Option(
         "", help="f143 or f152: with --half, products of weights in 8-bit floats (chips that have them: c600)."
@@ -59,17 +70,6 @@ def profile(
         None, help="A file of settings, as `abele tune` writes it; what the command line gives has the last word."
     ),
     planner: str = Planner,
-    shard: int = typer.Option(
-        0,
-        min=0,
-        metavar="ELEMENTS",
-        help="Spread the optimizer's state over the replicas, for weights of at least so many elements (8192 is usual; "
-        "0: for none).",
-    ),
-    offload_weights: bool = typer.Option(False, "--offload-weights", help="Keep the weights there too."),
-    offload_activations: bool = typer.Option(
-        False, "--offload-activations", help="Keep there what the backward pass reads of the forward."
-    ),
     phased: str = typer.Option(
         "", help="Phased execution, serial or parallel: the stages are phases, swapped through streaming memory."
     ),
@@ -84,34 +84,12 @@ def profile(
     as_json: bool = Json,
 ):
     """Say what a model costs on a machine: does it fit, how fast, where the time goes."""
-    settings = {
-        "batch": batch,
-        "train": train,
-        "half": half,
-        "accumulate": accumulate,
-        "replicas": replicas,
-        "stages": stages,
-        "pipeline": pipeline,
-        "optimizer": optimizer,
-        "recompute": recompute,
-        "offload": offload,
-        "planner": planner,
-        "shard": shard,
-        "offload_weights": offload_weights,
-        "offload_activations": offload_activations,
-        "phased": phased,
-        "io_tiles": io_tiles,
-        "accumulator": accumulator,
-        "small": small,
-        "partials": partials,
-        "float8": float8,
-        "memory_proportion": memory_proportion,
-    }
+    settings = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     if options is not None:
         given = {name for name in settings if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
         settings |= {name: v for name, v in read_options(options, train).items() if name not in given}
-    if settings["stages"] > 1 and settings["accumulate"] == 1 and not settings["phased"]:
-        settings["accumulate"] = 2 * settings["stages"]
+    if settings["accumulate"] == 1:
+        settings["accumulate"] = programs.usual_accumulation(settings["stages"], settings["phased"])
     with progress(as_json) as tell:
         asked = _Asked(model, system, settings, Cache() if cache else None, tell, weights=run > 0)
         document = asked.document()
@@ -124,6 +102,10 @@ def profile(
             print_json(document)
         else:
             show(document)
+
+
+_NOT_SETTINGS = ("model", "system", "options", "run", "cache", "report", "as_json")
+"""Parameters of the command that are no settings of the program."""
 
 
 def show(document: Mapping[str, Any]) -> None:

@@ -135,8 +135,8 @@ class Sweep:
     def _asked(self, point: Point, loaded: Loaded) -> tuple[System, CompileOptions]:
         system = machine(find_system(self.system), point)
         settings = {name: point[name] for name in PROGRAM if name in point and name not in CAPTURED}
-        if settings.get("stages", 1) > 1:
-            settings.setdefault("accumulate", 2 * settings["stages"])
+        usual = programs.usual_accumulation(settings.get("stages", 1), settings.get("phased", ""))
+        settings.setdefault("accumulate", usual)
         return system, programs.compile_options(loaded, system=system, **settings)
 
     def _samples(self, loaded: Loaded, options: CompileOptions) -> int:
