@@ -84,7 +84,7 @@ class Bug(AbeleError):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """A sentence that helps after a mistyped ``name``: the closest of ``known``, or the whole list if short."""
-    names = sorted(set(known))
+    names = sorted(set(known) - {""})
     if not names:
         return ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

@@ -67,7 +67,7 @@ def compile_options(
         mean=options.Training.accumulation_and_replication_reduction_type is ReductionType.Mean,
         accumulator=plan.accumulator if plan else "",
         offload=training and states.get("onChip") == 0,
-        shard=states.get("minElementsForReplicatedTensorSharding", USUAL) if sharded else 0,
+        shard=max(1, states.get("minElementsForReplicatedTensorSharding", USUAL)) if sharded else 0,
         recompute=options._own.get("recompute")
         or RECOMPUTATION.get(options._Popart.options.get("autoRecomputation", 0), "checkpoints"),
         offload_weights=weights.get("onChip") == 0,

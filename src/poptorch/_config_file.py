@@ -6,13 +6,11 @@ members of ``poptorch`` or ``torch``, and calls of those.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
-from abele.tune.options_file import OWN, own_call
+from abele.tune.options_file import OWN, evaluate_call, own_call
 
 from . import enums
 from ._errors import require
@@ -84,37 +82,4 @@ def _run_command(options: Any, command: str) -> None:
 
     import poptorch
 
-    tree = ast.parse(command, mode="eval").body
-    if not isinstance(tree, ast.Call):
-        raise SyntaxError("a command is a call, such as deviceIterations(4)")
-    _evaluate(tree, {"options": options, "poptorch": poptorch, "torch": torch})
-
-
-def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
-    def of(child: ast.expr) -> Any:
-        return _evaluate(child, names)
-
-    rules: dict[type, Callable[[Any], Any]] = {
-        ast.Constant: lambda n: n.value,
-        ast.Tuple: lambda n: tuple(of(e) for e in n.elts),
-        ast.List: lambda n: [of(e) for e in n.elts],
-        ast.Set: lambda n: {of(e) for e in n.elts},
-        ast.Dict: lambda n: {of(k): of(v) for k, v in zip(n.keys, n.values)},
-        ast.Attribute: lambda n: getattr(of(n.value), _allowed(n.attr)),
-        ast.Call: lambda n: of(n.func)(*[of(a) for a in n.args], **{k.arg: of(k.value) for k in n.keywords if k.arg}),
-    }
-    if isinstance(node, ast.Name) and node.id in names:
-        return names[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -of(node.operand)
-    rule = rules.get(type(node))
-    if rule is None:
-        raise SyntaxError(f"{ast.unparse(node)!r} is not allowed in a configuration file")
-    return rule(node)
-
-
-def _allowed(attribute: str) -> str:
-    """An attribute that a command may name: public ones, and the group of lower-layer options."""
-    if attribute.startswith("_") and attribute != "_Popart":
-        raise SyntaxError(f"{attribute!r} is not allowed in a configuration file")
-    return attribute
+    evaluate_call(command, {"options": options, "poptorch": poptorch, "torch": torch})

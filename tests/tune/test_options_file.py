@@ -9,7 +9,7 @@ import pytest
 
 import poptorch
 from abele.errors import InvalidOption
-from abele.tune.options_file import read_options, write_options
+from abele.tune.options_file import _CALLS, PASSED_OVER, read_options, write_options
 
 USUAL = {
     "batch": 4,
@@ -72,3 +72,101 @@ def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"none\.options"):
         read_options(tmp_path / "none.options", True)
+
+
+LOCATION = "poptorch.TensorLocationSettings()"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'replicationFactor("x")',
+        "replicationFactor(2.5)",
+        "replicationFactor(True)",
+        "replicationFactor(0)",
+        "replicationFactor()",
+        "replicationFactor(2, 3)",
+        "replicationFactor(factor=2)",
+        "replicationFactor(10**30)",
+        "Training.gradientAccumulation(None)",
+        "setAvailableMemoryProportion(0.5)",
+        'setAvailableMemoryProportion({"IPU0": "a"})',
+        'setAvailableMemoryProportion({"IPU0": 0.5, "IPU1": [1]})',
+        'setAvailableMemoryProportion({"IPU0": 5})',
+        "setAvailableMemoryProportion({**{}})",
+        '_Popart.set("autoRecomputation", [1])',
+        '_Popart.set("autoRecomputation", 9)',
+        '_Popart.set({"autoRecomputation": 1})',
+        "Precision.setPartialsType('half')",
+        "TensorLocations.setOptimizerLocation(3)",
+        "TensorLocations.setWeightLocation()",
+        "deviceItertions(4)",
+        "# abele: pipeline('groups')",
+        "# abele: recompute(2)",
+        "# abele: batchSize(0)",
+        "(",
+        "\x00",
+    ],
+)
+def test_a_call_with_a_wrong_argument_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "bad.options"
+    file.write_text(f"replicationFactor(2)\n{line}\n")
+    with pytest.raises(InvalidOption, match="Line 2"):
+        read_options(file, True)
+
+
+def test_a_mistyped_name_is_suggested(tmp_path: Path) -> None:
+    file = tmp_path / "bad.options"
+    file.write_text("deviceItertions(4)\n")
+    with pytest.raises(InvalidOption, match="Did you mean 'deviceIterations'"):
+        read_options(file, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("replicationFactor(replication_factor=2)", {"replicas": 2}),
+        ("replicationFactor(2).setAvailableMemoryProportion({'IPU0': 1})", {"replicas": 2, "memory_proportion": 1}),
+        (f"TensorLocations.setWeightLocation({LOCATION}.useOnChipStorage(False))", {"offload_weights": True}),
+        (
+            f"TensorLocations.setActivationLocation({LOCATION}.useOnChipStorage(use=True))",
+            {"offload_activations": False},
+        ),
+        ("TensorLocations.numIOTiles(32)", {"io_tiles": 32}),
+        (
+            "TensorLocations.setOptimizerLocation("
+            f"{LOCATION}.useReplicatedTensorSharding().minElementsForReplicatedTensorSharding(0))",
+            {"offload": False, "shard": 1},
+        ),
+        ("deviceIterations(4)", {}),
+        ("outputMode(poptorch.OutputMode.All)", {}),
+    ],
+)
+def test_whatever_poptorch_takes_is_read(tmp_path: Path, line: str, found: dict) -> None:
+    file = tmp_path / "some.options"
+    file.write_text(line)
+    poptorch.Options().loadFromFile(str(file))
+    assert read_options(file, True) == found
+
+
+def test_every_call_of_the_vendor_is_known() -> None:
+    options = poptorch.Options()
+    groups = ("", "Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
+    quiet = {
+        "checkIsFrozen",
+        "clone",
+        "defaultOutputMode",
+        "exists",
+        "get",
+        "numProcesses",
+        "processId",
+        "toDict",
+        "update",
+    }
+    for group in groups:
+        part = getattr(options, group) if group else options
+        for name in dir(type(part)):
+            if name.startswith("_") or name in quiet or not callable(getattr(type(part), name)):
+                continue
+            full = f"{group}.{name}".lstrip(".")
+            assert name in ("set", "createOrSet", "deleteIfExists") or full in {*_CALLS, *PASSED_OVER}, full

@@ -227,7 +227,7 @@ def _ends(run: Box) -> tuple[np.ndarray, np.ndarray]:
 
 def _before(box: Box, flat: np.ndarray) -> np.ndarray:
     """Elements of each box that come before a flat position."""
-    stride = math.prod(size for size, _, _ in box)
+    stride = math.prod(max(1, size) for size, _, _ in box)
     inner = math.prod((np.maximum(0, stop - start) for _, start, stop in box), start=np.int64(1))
     count, inside = np.zeros_like(flat), np.ones(np.shape(flat), bool)
     for size, start, stop in box:
