@@ -29,7 +29,7 @@ def load_file(options: Any, path: str) -> None:
     Raises:
         ConfigFileError: at the first line that is not a valid command.
     """
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         lines = file.read().splitlines()
     for number, line in enumerate(lines, start=1):
         text = line.strip()

@@ -69,6 +69,13 @@ def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: str) -> None:
         poptorch.Options().loadFromFile(str(file))
 
 
+def test_an_editors_mark_of_the_encoding_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "some.options"
+    file.write_text("replicationFactor(2)\n", encoding="utf-8-sig")
+    assert read_options(file, True) == {"replicas": 2}
+    assert poptorch.Options().loadFromFile(str(file)).replication_factor == 2
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match=r"none\.options"):
         read_options(tmp_path / "none.options", True)

@@ -13,9 +13,9 @@ from abele.errors import InvalidOption
 from abele.machine.system import find_system
 from abele.tune.search import COMPLETE, CONVERGED, INTERRUPTED, OUT_OF_TIME, Outcome
 from abele.tune.space import Point, Space, Wanted, parse_only
-from abele.tune.trial import Trial, Trials
+from abele.tune.trial import Trial, Trials, died
 from abele.tune.tune import tune
-from abele.tune.workers import Workers
+from abele.workers import Workers
 
 MODELS = Path(__file__).parent / "models.py"
 SMALL = {
@@ -115,8 +115,8 @@ def test_a_dead_process_is_an_answer_about_its_point() -> None:
         return Trial(point, max=1, limit=2, seconds=1.0)
 
     points = [Point(b, 1, "grouped", 1, 1, "checkpoints", False, 0, "", 0.6) for b in (1, 2, 3, 4)]
-    with Workers(attempt, 2) as workers:
-        found = {t.point.batch: t for t in workers.run(points)}
+    with Workers(attempt, 2, died) as workers:
+        found = {t.point.batch: t for _, t in workers.run(points)}
     assert set(found) == {1, 2, 3, 4}
     assert "ended with 3" in found[2].error and not found[2].fits and found[3].fits
 

@@ -6,14 +6,11 @@ same results, since the function decides them. To stop, close the generator: wha
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from typing import Any
 
 from abele.errors import InvalidOption, Unsupported, suggest
+from abele.workers import Workers
 
 Function = Callable[[Any], Any]
 Engine = Callable[[Function, Sequence[Any], int], Iterator[tuple[int, Any]]]
@@ -37,43 +34,17 @@ def each(engine: str, function: Function, points: Sequence[Any], jobs: int) -> I
 
 # this computer ----------------------------------------------------------------------------------------------
 
-_FUNCTION: list[Function] = []
-"""What a process of the pool maps: sent to it once, not with every point."""
-
-
-def _begin(function: Function) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _FUNCTION[:] = [function]
-
-
-def _one(point: Any) -> Any:
-    """One point in a process of the pool. Ctrl-C ends it while it works; in between the pool is left in peace."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return _FUNCTION[0](point)
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
 
 def local(function: Function, points: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
     """``jobs`` processes; with one job, or one point, this process."""
-    jobs = min(jobs, len(points))
-    if jobs <= 1:
-        for i, point in enumerate(points):
-            yield i, function(point)
-        return
-    # spawned, not forked: the threads of torch do not survive a fork
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (function,))
-    try:
-        place = {pool.submit(_one, point): i for i, point in enumerate(points)}
-        for future in as_completed(place):
-            yield place[future], future.result()
-    except BrokenProcessPool as error:
-        raise Unsupported(
-            "A process of the sweep ended by itself, perhaps for want of memory", remedy="Use fewer --jobs."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with Workers(function, min(jobs, len(points)), _died) as workers:
+        yield from workers.run(points)
+
+
+def _died(point: Any, status: int | None) -> Any:
+    raise Unsupported(
+        f"A process of the sweep ended by itself with {status}, perhaps for want of memory", remedy="Use fewer --jobs."
+    )
 
 
 # several machines -------------------------------------------------------------------------------------------

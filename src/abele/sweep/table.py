@@ -38,7 +38,11 @@ def read_rows(path: Path) -> list[Row]:
         raise InvalidOption(
             f"{str(path)!r} cannot be read: {error}", remedy="Move it away, or choose another --out."
         ) from error
-    if rows and "key" not in rows[0]:
+    try:
+        contents(rows)  # what cannot be written again is found before the work, not after it
+    except arrow.ArrowException:
+        rows = [{}]
+    if any("key" not in row for row in rows):
         raise InvalidOption(f"{str(path)!r} is no file of a sweep", remedy="Choose another --out.")
     return rows
 

@@ -92,7 +92,7 @@ def read_options(path: Path | str, train: bool) -> dict[str, Any]:
         InvalidOption: the file cannot be read, or a line is no call that there is, with arguments that it takes.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(
             f"The options file {str(path)!r} cannot be read: {error}", remedy="`abele tune` writes one."

@@ -19,7 +19,7 @@ from abele.ops.plans.planning import PlanOptions
 from abele.tune.space import Point, Space
 from abele.tune.surrogate import Surrogate
 from abele.tune.trial import Trial
-from abele.tune.workers import Workers
+from abele.workers import Workers
 
 ROUND = 8
 PATIENCE = 3
@@ -81,7 +81,7 @@ class Outcome:
 
 def search(
     space: Space,
-    workers: Workers,
+    workers: Workers[Point, Trial],
     *,
     minutes: float | None = None,
     exhaustive: bool = False,
@@ -105,7 +105,7 @@ def search(
 
 def _rounds(
     outcome: Outcome,
-    workers: Workers,
+    workers: Workers[Point, Trial],
     deadline: float,
     exhaustive: bool,
     tell: Callable[[Outcome, Trial], None] | None,
@@ -127,7 +127,7 @@ def _rounds(
         around = _around(outcome, set(left))
         if not exhaustive and not around and idle >= PATIENCE:
             return CONVERGED
-        for trial in workers.run(_next(outcome, left, around, ROUND), deadline):
+        for _, trial in workers.run(_next(outcome, left, around, ROUND), deadline):
             outcome.add(trial)
             if tell is not None:
                 tell(outcome, trial)

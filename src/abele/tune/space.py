@@ -98,6 +98,10 @@ class Wanted:
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
             raise InvalidOption(f"There is no goal {self.goal!r}", remedy=suggest(self.goal, GOALS))
+        if self.optimizer not in programs.OPTIMISERS:
+            raise InvalidOption(
+                f"There is no optimizer {self.optimizer!r}", remedy=suggest(self.optimizer, programs.OPTIMISERS)
+            )
         for name, values in self.only.items():
             _check(name, values, self.system)
 

@@ -71,6 +71,11 @@ class Trial:
         }
 
 
+def died(point: Point, status: int | None) -> Trial:
+    """The trial of a point whose process ended by itself."""
+    return Trial(point, error=f"The process that tried it ended with {status}.")
+
+
 class Trials:
     """Tries points of one request. Each micro-batch is captured once; figures are kept in the cache of profiles."""
 

@@ -11,8 +11,8 @@ from abele.engine.threads import available
 from abele.tune.explain import Neighbour, Nothing, coverage, neighbours, nothing_fits, reasons
 from abele.tune.search import INTERRUPTED, Outcome, search
 from abele.tune.space import Space, Wanted
-from abele.tune.trial import Trial, Trials
-from abele.tune.workers import Workers
+from abele.tune.trial import Trial, Trials, died
+from abele.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def tune(
     loaded = wanted.load(min(wanted.only.get("batch", (1,))))
     space, trials = Space(wanted, loaded), Trials(wanted, loaded, cache)
     _ = space.points  # an impossible request is refused before anything starts
-    with Workers(trials, jobs or available()) as workers:
+    with Workers(trials, jobs or available(), died) as workers:
         outcome = search(space, workers, minutes=minutes, exhaustive=exhaustive, tell=tell)
     if outcome.trials and all(t.error for t in outcome.trials.values()):
         trials.profile(min(outcome.trials))  # the reason, as the compiler gives it
