@@ -65,6 +65,8 @@ def load(
             module and its inputs (a tuple, or a dict of keyword arguments); or a file with a graph in text form.
         weights: build real (random) weights, which running needs and profiling does not.
     """
+    if batch < 1:
+        raise InvalidOption(f"batch is {batch}", remedy="It must be at least 1.")
     if Path(model).suffix in (".txt", ".graph"):
         return _from_text(Path(model), train)
     if model.endswith(".py"):

@@ -166,3 +166,19 @@ def test_8_bit_floats_by_option(abele) -> None:
     assert rows[0]["cycles"] == said["cycles"] and any("f143" in step["types"] for step in said["steps"])
     refused = abele("profile", "mlp", "--system", "bow", "--half", "--float8", "f143").one_paragraph()
     assert "'bow' has no float8 matrix unit" in refused and "c600" in refused
+
+
+def test_what_cannot_be_captured_at_all_is_an_error(abele) -> None:
+    assert "'mlp'" in abele("sweep", "mpl", "--set", "batch=1,2").one_paragraph()
+    assert "batch is 0" in abele("sweep", "mlp", "--small", "--set", "batch=0").one_paragraph()
+    ran = abele("sweep", "mlp", "--small", "--set", "batch=0,1", "--json")
+    assert ["batch is 0" in row["error"] for row in ran.json] == [True, False]
+
+
+@pytest.mark.parametrize("columns", [{"a": [1]}, {"key": [1], "error": [2]}, {"key": ["a", None], "fits": ["x", "y"]}])
+def test_a_file_of_something_else_is_refused_before_the_work(abele, columns: dict) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(sys.modules["pyarrow"].table(columns), "rows.parquet")
+    before = Path("rows.parquet").read_bytes()
+    assert "no file of a sweep" in abele(*SWEEP, *SETS, "--out", "rows.parquet").one_paragraph()
+    assert Path("rows.parquet").read_bytes() == before

@@ -150,6 +150,7 @@ def test_nothing_fits_names_demand_bound_gap_and_levers() -> None:
         ({"global_batch": 2, "only": {"stages": (2,), "pipeline": ("grouped",)}}, ("2", "3 samples")),
         ({"largest_batch": 2, "only": {"stages": (2,), "pipeline": ("grouped",)}}, ("3 samples", "2 are asked")),
         ({"goal": "speed"}, ("speed",)),
+        ({"optimizer": "adamm"}, ("adamm", "'adam'")),
         ({"only": {"recompute": ("some",)}}, ("some",)),
     ],
 )

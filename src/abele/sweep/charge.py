@@ -66,7 +66,12 @@ class Sweep:
     _digests: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def capture(self, points: Sequence[Point], tell: Callable[[str, str], None] = lambda program, step: None) -> None:
-        """Capture the model for all points, here and now: who maps the sweep over them needs no torch."""
+        """Capture the model for all points, here and now: who maps the sweep over them needs no torch.
+
+        Raises:
+            AbeleError: it can be captured for none of them.
+        """
+        refused: AbeleError | None = None
         for point in points:
             key = _captured_as(point)
             if key in self.captured:
@@ -77,9 +82,12 @@ class Sweep:
                 found = programs.load(self.model, batch=batch, train=self.train, half=half, small=self.small)
             except AbeleError as error:
                 self.captured[key] = f"{type(error).__name__}: {error}"
+                refused = refused or error
                 continue
             self.captured[key] = found
             self._digests[key] = key_of(found.graph, CompileOptions(find_system("bow")))
+        if refused is not None and not self._digests:
+            raise refused
 
     def key(self, point: Point) -> str:
         """A digest of all that decides the point's results: program, machine, options, Abele's own source."""
