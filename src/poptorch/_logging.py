@@ -39,7 +39,7 @@ class _CurrentStderr(logging.StreamHandler):
         logging.Handler.__init__(self)
 
     @property
-    def stream(self) -> TextIO:  # type: ignore[override]
+    def stream(self) -> TextIO:
         return sys.stderr
 
 

@@ -14,4 +14,4 @@ def _accept_data_source(self: Any, data_source: Any = None) -> None:
 def install() -> None:
     """Give ``torch.utils.data.Sampler`` its old constructor back where it has none of its own."""
     if "__init__" not in vars(torch.utils.data.Sampler):
-        torch.utils.data.Sampler.__init__ = _accept_data_source  # type: ignore[method-assign]
+        torch.utils.data.Sampler.__init__ = _accept_data_source

@@ -385,4 +385,4 @@ _no_backward = _NoBackward()
 
 def _refuse_backward(result: Any) -> None:
     for tensor in flatten(result):
-        tensor.backward = _no_backward  # type: ignore[method-assign]
+        tensor.backward = _no_backward

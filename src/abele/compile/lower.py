@@ -116,7 +116,7 @@ class _Lowering:
             uses[value] = Use(results[-1], value.type)
         if op.name == "call":
             return Call(name, actuals, tuple(results), op.origin)
-        count, stages = int(op.attributes["count"]), int(op.attributes.get("stages", 1))  # type: ignore[arg-type]
+        count, stages = int(op.attributes["count"]), int(op.attributes.get("stages", 1))
         pipeline = str(op.attributes.get("pipeline", "grouped"))
         return Repeat(name, count, actuals, tuple(results), stages, op.origin, pipeline)
 

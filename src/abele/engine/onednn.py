@@ -122,7 +122,7 @@ def _conv(request: Request) -> Offer | None:
     fused = request.operation == "fused"
     attributes: dict[str, Any] = dict(request.attributes)
     if fused:
-        attributes = dict(request.attributes["root_attributes"])  # type: ignore[arg-type]
+        attributes = dict(request.attributes["root_attributes"])
     x, w, *others = request.operands
     (y,) = request.results
     if not _floats((x, w)):
@@ -391,7 +391,7 @@ def _attention(request: Request) -> Offer | None:
     if not _floats(request.operands) or len(request.operands[0].shape) < 3:
         return None
     a = request.attributes
-    causal, scale = bool(a["causal"]), float(a["scale"])  # type: ignore[arg-type]
+    causal, scale = bool(a["causal"]), float(a["scale"])
     if causal and len(request.operands) == 4:
         return None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from abele.errors import Bug
-from abele.ir.graph import Attribute, Origin
+from abele.ir.graph import Attributes, Origin
 from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.schedule.records import Call, Function, Repeat, Schedule, Step
@@ -31,7 +31,7 @@ class Run:
     """One operation on whole tensors."""
 
     operation: str
-    attributes: Mapping[str, Attribute]
+    attributes: Attributes
     operands: tuple[View, ...]
     results: tuple[View, ...]
     origin: Origin
@@ -66,7 +66,7 @@ class Collective:
     """What replicas do together; of the operands only the first is read."""
 
     operation: str
-    attributes: Mapping[str, Attribute]
+    attributes: Attributes
     operand: View
     result: View
 

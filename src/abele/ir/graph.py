@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from abele.ir.types import TensorType
 
 Attribute = int | float | bool | str | None | tuple["Attribute", ...]
+
+Attributes = Mapping[str, Any]
+"""Attributes by name. Each is an ``Attribute``; its type rule says which kind, which the type checker cannot see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Operation:
     name: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=dict)
     origin: Origin = field(default_factory=Origin)
 
     @property

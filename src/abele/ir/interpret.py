@@ -75,7 +75,7 @@ def _call(op: Operation, operands: Sequence[np.ndarray], functions: Mapping[str,
 
 def _repeat(op: Operation, operands: Sequence[np.ndarray], functions: Mapping[str, Graph], host: Host):
     body, carried = functions[str(op.attributes["function"])], tuple(operands[: len(op.results)])
-    for _ in range(int(op.attributes["count"])):  # type: ignore[arg-type]
+    for _ in range(int(op.attributes["count"])):
         carried = _run(body, (*carried, *operands[len(op.results) :]), functions, host)
     return carried
 

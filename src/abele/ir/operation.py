@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from abele.errors import InvalidOperand, Unsupported, suggest
-from abele.ir.graph import Attribute, Operation, Value
+from abele.ir.graph import Attribute, Attributes, Operation, Value
 from abele.ir.types import TensorType
 
 if TYPE_CHECKING:
     from abele.ir.builder import Builder
 
-Attributes = Mapping[str, Attribute]
 TypeRule = Callable[[Sequence[TensorType], Attributes], Sequence[TensorType]]
 Reference = Callable[[Sequence[np.ndarray], Attributes, Sequence[TensorType]], Sequence[np.ndarray]]
 Gradient = Callable[["Builder", Operation, Sequence[Value | None]], Sequence[Value | None]]

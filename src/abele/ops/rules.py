@@ -5,21 +5,13 @@ Imports the ``ir`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
-from abele.ir.graph import Operation, Value
+from abele.ir.graph import Attributes, Value
 from abele.ir.types import DType, TensorType
-
-Attributes = Mapping[str, Any]
-"""Attributes whose values the type rule has checked."""
-
-
-def attributes_of(op: Operation) -> Attributes:
-    """The attributes of an operation, as its type rule left them."""
-    return op.attributes
 
 
 def need_operands(name: str, operands: Sequence[TensorType], count: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from abele.ir.graph import Attribute, Origin, Port
+from abele.ir.graph import Attributes, Origin, Port
 from abele.ir.types import TensorType
 from abele.schedule.layout import Grid, Layout
 
@@ -45,7 +45,7 @@ class ComputeSet:
     grid: Grid
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.vertex, self.grid, self.reads, self.writes, tuple(self.attributes.items())))
@@ -84,7 +84,7 @@ class Step:
     operation: str
     operands: tuple[Use, ...]
     results: tuple[Use, ...]
-    attributes: Mapping[str, Attribute]
+    attributes: Attributes
     plan: Plan
     origin: Origin = field(default_factory=Origin)
 

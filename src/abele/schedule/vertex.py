@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from abele.errors import Bug
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 
@@ -43,7 +43,7 @@ class Work:
     writes: tuple[np.ndarray, ...]
     read_types: tuple[TensorType, ...]
     write_types: tuple[TensorType, ...]
-    attributes: Mapping[str, Attribute]
+    attributes: Attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class VertexKind:
     """
 
     name: str
-    compute: Callable[[Block, Sequence[np.ndarray], Mapping[str, Attribute]], Sequence[np.ndarray]]
+    compute: Callable[[Block, Sequence[np.ndarray], Attributes], Sequence[np.ndarray]]
     cycles: Callable[[Chip, Work], np.ndarray]
     code: tuple[str, ...] = ()
     temporary_bytes: Callable[[Work], np.ndarray] | None = None
@@ -83,11 +83,11 @@ THEN = "Then"
 
 def then(
     first: str,
-    given: Mapping[str, Attribute],
+    given: Attributes,
     reads: int,
     made: TensorType,
     second: str,
-    other: Mapping[str, Attribute],
+    other: Attributes,
 ) -> tuple[str, dict[str, Attribute]]:
     """Name and attributes of the kind that runs ``first`` on its ``reads`` operands, and ``second`` on what that made
     (a tensor of type ``made``) and the operands left."""
@@ -98,11 +98,11 @@ def then(
 def _handed_on(name: str) -> VertexKind:
     first, second = (vertex_kind(part) for part in name.split(THEN))
 
-    def parts(attributes: Mapping[str, Attribute]) -> tuple[int, TensorType, dict, dict]:
-        made = TensorType(attributes["shape"], DType(str(attributes["dtype"])))  # type: ignore[arg-type]
-        return int(attributes["reads"]), made, dict(attributes["first"]), dict(attributes["second"])  # type: ignore[arg-type]
+    def parts(attributes: Attributes) -> tuple[int, TensorType, dict, dict]:
+        made = TensorType(attributes["shape"], DType(str(attributes["dtype"])))
+        return int(attributes["reads"]), made, dict(attributes["first"]), dict(attributes["second"])
 
-    def compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]):
+    def compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes):
         n, made, given, other = parts(attributes)
         (piece,) = first.compute(Block(block.axes, block.reads[:n], block.writes), pieces[:n], given)
         piece = piece.astype(made.dtype.numpy).astype(piece.dtype)

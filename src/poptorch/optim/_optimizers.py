@@ -119,7 +119,7 @@ class _AdamState(Optimizer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()  # type: ignore[misc]
+        state: Any = super().__getstate__()
         return {**state, **self._kept(), **{k: getattr(self, k) for k in self._own()}}
 
 

@@ -51,7 +51,7 @@ class Fold:
     def value(self, op: Operation, known: dict[Value, float | int | bool]) -> float | int | bool | None:
         """The number with which the result is filled, if it is known."""
         if op.name == "fill":
-            return op.attributes["value"]  # type: ignore[return-value]
+            return op.attributes["value"]
         if not op.operands or any(v not in known for v in op.operands) or lookup(op.name).effect:
             return None
         if has(op, "uniform"):

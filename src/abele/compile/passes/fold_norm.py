@@ -101,7 +101,7 @@ def _fold(b: Builder, conv: Operation, norm: Operation, more: Value | None, shif
     scale, shift, mean, variance = (b.cast_to(v, DType.F32) for v in norm.operands[1:])
     channels, rank = w.shape[0], len(w.shape)
     with b.at(norm.origin):
-        epsilon = b.constant(norm.attributes["eps"], DType.F32)  # type: ignore[arg-type]
+        epsilon = b.constant(norm.attributes["eps"], DType.F32)
         scale = b.mul(scale, b.rsqrt(b.add(variance, epsilon)))
         shift = b.sub(shift, b.mul(mean, scale))
         if more is not None:

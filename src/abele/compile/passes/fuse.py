@@ -176,7 +176,7 @@ def _tap(value: Value, made: Mapping[Value, Operation]) -> _Tap:
 def _numbers(op: Operation, name: str) -> tuple[int, ...]:
     value = op.attributes[name]
     assert isinstance(value, tuple)
-    return value  # type: ignore[return-value]
+    return value
 
 
 def _neighbours(sink: Operation, operands: Sequence[Value], made: Mapping[Value, Operation]) -> dict[Value, _Tap]:

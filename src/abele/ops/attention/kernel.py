@@ -21,7 +21,7 @@ def _attention(request: Request) -> HostPlan | None:
     size, width = q.shape[-1], v.shape[-1]
     scores = (*batch, queries, keys)
     operands = [Operand(m.dtype, over(m, scores)) for m in masks]
-    exprs = [Expr("const", (), "f32", value=float(request.attributes["scale"]))]  # type: ignore[arg-type]
+    exprs = [Expr("const", (), "f32", value=float(request.attributes["scale"]))]
     first = 1 + len(operands)
     exprs.append(Expr("mul", (0, first), "f32"))
     for i in range(len(operands)):

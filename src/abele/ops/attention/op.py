@@ -51,7 +51,7 @@ def _check(name: str, q: TensorType, k: TensorType, v: TensorType, mask: TensorT
 
 def _probabilities(b: Builder, q: Value, k: Value, mask: Value | None, attributes: Attributes) -> Value:
     """``softmax(scale · q kᵀ + mask)`` in float, over the last axis; ``q`` and ``k`` are float already."""
-    scores = b.mul(b.matmul(q, k, transpose_b=True), b.constant(float(attributes["scale"]), DType.F32))  # type: ignore[arg-type]
+    scores = b.mul(b.matmul(q, k, transpose_b=True), b.constant(float(attributes["scale"]), DType.F32))
     if mask is not None:
         scores = b.add(scores, to_float(b, mask))
     if attributes["causal"]:
@@ -107,7 +107,7 @@ def _attention_grad(b: Builder, operands: Sequence[Value], attributes: Attribute
     _check_grad("attention_grad", operands)
     dy, q, k = operands[:3]
     p, ds = _score_gradient(b, operands, attributes)
-    ds = b.mul(ds, b.constant(float(attributes["scale"]), DType.F32))  # type: ignore[arg-type]
+    ds = b.mul(ds, b.constant(float(attributes["scale"]), DType.F32))
     dq = b.matmul(ds, to_float(b, k))
     dk = b.matmul(ds, to_float(b, q), transpose_a=True)
     dv = b.matmul(p, to_float(b, dy), transpose_a=True)
@@ -151,7 +151,7 @@ def _attention_calls(b: Builder, operands: Sequence[Value], attributes: Attribut
     q, k, v, *masks = operands
     _check("attention_calls", q.type, k.type, v.type, masks[0].type if masks else None)
     scores = b.matmul(q, k, transpose_b=True)
-    scores = b.mul(scores, b.constant(float(attributes["scale"]), q.dtype))  # type: ignore[arg-type]
+    scores = b.mul(scores, b.constant(float(attributes["scale"]), q.dtype))
     if masks:
         scores = b.add(scores, b.cast_to(masks[0], q.dtype))
     if attributes["causal"]:

@@ -9,12 +9,12 @@ of their own: they are expanded to matrix products, which may split their sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
@@ -28,7 +28,6 @@ from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 Pieces = Sequence[np.ndarray]
-Fields = Mapping[str, Attribute]
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,9 @@ def _mask(grid: Grid, shape: Sequence[int]) -> Layout:
     return Layout(grid, tuple(shape), tuple(spans))
 
 
-def _scores(block: Block, pieces: Pieces, attributes: Fields) -> np.ndarray:
+def _scores(block: Block, pieces: Pieces, attributes: Attributes) -> np.ndarray:
     q, k, _, *masks = pieces
-    scores = float(attributes["scale"]) * (q @ k.swapaxes(-1, -2))  # type: ignore[arg-type]
+    scores = float(attributes["scale"]) * (q @ k.swapaxes(-1, -2))
     if masks:
         scores = scores + masks[0]
     if attributes["causal"]:
@@ -151,13 +150,13 @@ def _scores(block: Block, pieces: Pieces, attributes: Fields) -> np.ndarray:
     return scores
 
 
-def _attention(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _attention(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     scores = _scores(block, pieces, attributes)
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return [e / e.sum(axis=-1, keepdims=True) @ pieces[2]]
 
 
-def _part(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _part(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     """Over the block's keys: the sum of values by ``exp(score - largest)``; the largest and the sum of the weights."""
     scores = _scores(block, pieces, attributes)
     largest = scores.max(axis=-1, keepdims=True)
@@ -166,7 +165,7 @@ def _part(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
     return [(e @ pieces[2])[None], stats[None]]
 
 
-def _join(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _join(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     sums, stats = pieces
     largest, weight = stats[..., :1], stats[..., 1:]
     scale = np.exp(largest - largest.max(axis=0))

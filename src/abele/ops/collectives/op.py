@@ -19,14 +19,14 @@ from abele.ir.graph import Operation, Value
 from abele.ir.operation import REQUIRED, Arg, NotDifferentiable, Primitive, Sample, register
 from abele.ir.types import TensorType, f16, f32, i32
 from abele.ops.collectives.replicas import over_replicas, shard_size
-from abele.ops.rules import Attributes, attributes_of, need_dtype, need_operands, no_flops
+from abele.ops.rules import Attributes, need_dtype, need_operands, no_flops
 
 REDUCTIONS = ("sum", "mean")
 
 
 def _alone(name: str):
     def reference(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
-        if int(attributes["group"]) > 1:  # type: ignore[arg-type]
+        if int(attributes["group"]) > 1:
             raise Bug(f"{name} over {attributes['group']} replicas has no meaning on one of them")
         return over_replicas(name, operands[:1], attributes)
 
@@ -43,7 +43,7 @@ def _checked(name: str, operands: Sequence[TensorType], attributes: Attributes, 
         need_dtype(name, operands, lambda d: d.is_float, "f32 or f16")
         if attributes["reduction"] not in REDUCTIONS:
             raise InvalidOperand(f"{name} has reduction {attributes['reduction']!r}; it must be 'sum' or 'mean'")
-    group, stride = int(attributes["group"]), int(attributes["stride"])  # type: ignore[arg-type]
+    group, stride = int(attributes["group"]), int(attributes["stride"])
     if group < least or stride < 1:
         raise InvalidOperand(f"{name} has group {group} and stride {stride}; they are at least {least} and 1")
     return group
@@ -64,7 +64,7 @@ def _infer_shard(name: str):
 
 def _infer_gather(operands: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     group = _checked("all_gather", operands, attributes, 1, 2)
-    shape = tuple(attributes["shape"])  # type: ignore[arg-type]
+    shape = tuple(attributes["shape"])
     made = TensorType(shape, operands[0].dtype)
     if operands[0].shape != (shard_size(made.size, group),):
         raise InvalidOperand(
@@ -86,7 +86,7 @@ def _infer_all_to_all(operands: Sequence[TensorType], attributes: Attributes) ->
 
 def _over(op: Operation) -> dict:
     """``group`` and ``stride`` of an operation."""
-    given = attributes_of(op)
+    given = op.attributes
     return {"group": given["group"], "stride": given["stride"]}
 
 
@@ -98,14 +98,14 @@ def _one(given: Sequence[Value | None]) -> Value:
 
 def _all_reduce_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
     """Every replica's operand reaches every replica's result, so that the gradients are reduced likewise."""
-    return (b.all_reduce(_one(given), reduction=attributes_of(op)["reduction"], **_over(op)),)
+    return (b.all_reduce(_one(given), reduction=op.attributes["reduction"], **_over(op)),)
 
 
 def _scatter_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
     """Each part of every operand reaches the result of one member: the gradients of the parts are gathered."""
     dx = b.all_gather(_one(given), shape=op.operands[0].shape, **_over(op))
-    if attributes_of(op)["reduction"] == "mean":
-        dx = b.mul(dx, b.constant(1.0 / int(attributes_of(op)["group"]), dx.dtype))
+    if op.attributes["reduction"] == "mean":
+        dx = b.mul(dx, b.constant(1.0 / int(op.attributes["group"]), dx.dtype))
     return (dx,)
 
 

@@ -19,8 +19,8 @@ def groups(replicas: int, attributes: Attributes) -> list[list[int]]:
     Raises:
         InvalidOperand: the groups do not divide the replicas.
     """
-    size = int(attributes.get("group", 0)) or replicas  # type: ignore[arg-type]
-    stride = int(attributes.get("stride", 1)) if size > 1 else 1  # type: ignore[arg-type]
+    size = int(attributes.get("group", 0)) or replicas
+    stride = int(attributes.get("stride", 1)) if size > 1 else 1
     if replicas % (size * stride):
         raise InvalidOperand(
             f"Groups of {size} replicas, {stride} apart, do not divide {replicas} replicas",
@@ -74,7 +74,7 @@ def _shard(values: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.
 
 
 def _all_gather(values: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
-    shape = tuple(attributes["shape"])  # type: ignore[arg-type]
+    shape = tuple(attributes["shape"])
     size = int(np.prod(shape, dtype=np.int64))
     return [np.concatenate([v.reshape(-1) for v in values])[:size].reshape(shape)] * len(values)
 

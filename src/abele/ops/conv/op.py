@@ -88,7 +88,7 @@ def _windows(x: np.ndarray, kernel: Sizes, strides: Sizes, dilation: Sizes) -> n
     spans = extents(kernel, dilation)
     if any(n < e for n, e in zip(x.shape[3:], spans, strict=True)):
         return np.zeros((*x.shape[:3], *(0,) * len(kernel), *kernel))
-    whole = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)  # type: ignore[call-overload]
+    whole = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
     step = tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilation)
     return whole[(slice(None),) * 3 + step]
 
@@ -122,18 +122,15 @@ def grouped(array: np.ndarray, groups: int, axis: int) -> np.ndarray:
 def pad_input(x: np.ndarray, outs: Sizes, kernel: Sizes, attributes: Attributes) -> np.ndarray:
     """The input as the windows of ``outs`` output positions see it: padded with zeros, cut behind the last window."""
     strides, padding, dilation = attributes["strides"], attributes["padding"], attributes["dilation"]
-    sizes = [
-        max(0, (y - 1) * s + e)
-        for y, s, e in zip(outs, strides, extents(kernel, dilation), strict=True)  # type: ignore[arg-type]
-    ]
-    return padded(x, [p[0] for p in padding], sizes)  # type: ignore[index, union-attr]
+    sizes = [max(0, (y - 1) * s + e) for y, s, e in zip(outs, strides, extents(kernel, dilation), strict=True)]
+    return padded(x, [p[0] for p in padding], sizes)
 
 
 def _conv(operands: Sequence[np.ndarray], a: Attributes, results: Sequence[TensorType]) -> tuple[np.ndarray, ...]:
     x, w = operands
     g: Any = a["groups"]
-    outs = output_sizes(x.shape[2:], w.shape[2:], a["strides"], a["padding"], a["dilation"])  # type: ignore[arg-type]
-    y = convolve(grouped(pad_input(x, outs, w.shape[2:], a), g, 1), grouped(w, g, 0), a["strides"], a["dilation"])  # type: ignore[arg-type]
+    outs = output_sizes(x.shape[2:], w.shape[2:], a["strides"], a["padding"], a["dilation"])
+    y = convolve(grouped(pad_input(x, outs, w.shape[2:], a), g, 1), grouped(w, g, 0), a["strides"], a["dilation"])
     return (y.reshape(x.shape[0], w.shape[0], *outs),)
 
 
@@ -143,8 +140,8 @@ def _conv_input_grad(
     dy, w = operands
     g: Any = a["groups"]
     shape: Any = a["input_shape"]
-    starts = [-p[0] for p in a["padding"]]  # type: ignore[index, union-attr]
-    dx = spread_gradient(grouped(dy, g, 1), grouped(w, g, 0), a["strides"], a["dilation"], starts, shape[2:])  # type: ignore[arg-type]
+    starts = [-p[0] for p in a["padding"]]
+    dx = spread_gradient(grouped(dy, g, 1), grouped(w, g, 0), a["strides"], a["dilation"], starts, shape[2:])
     return (dx.reshape(shape),)
 
 
@@ -155,7 +152,7 @@ def _conv_weight_grad(
     g: Any = a["groups"]
     shape: Any = a["weight_shape"]
     x = pad_input(x, dy.shape[2:], shape[2:], a)
-    dw = weight_gradient(grouped(dy, g, 1), grouped(x, g, 1), shape[2:], a["strides"], a["dilation"])  # type: ignore[arg-type]
+    dw = weight_gradient(grouped(dy, g, 1), grouped(x, g, 1), shape[2:], a["strides"], a["dilation"])
     return (dw.reshape(shape),)
 
 
@@ -193,7 +190,7 @@ def check_windows(name: str, spatial: int, a: Attributes, positive: Sequence[str
             )
         if key != "padding" and min(value) < 1:
             raise InvalidOperand(f"{key} of {name} is {value}", remedy="Every entry is at least 1.")
-    for pair in a["padding"]:  # type: ignore[union-attr]
+    for pair in a["padding"]:
         if not isinstance(pair, tuple) or len(pair) != 2 or min(pair) < 0:
             raise InvalidOperand(f"padding of {name} is {a['padding']}", remedy="Pairs (low, high), none negative.")
 
@@ -206,7 +203,7 @@ def _check_conv(name: str, x: tuple[int, ...], w: tuple[int, ...], a: Attributes
             f"{name} with {groups} groups: {x[1]} input channels and weights {list(w)}",
             remedy="Input channels are groups times the weights' second dimension; groups divide their first.",
         )
-    outs = output_sizes(x[2:], w[2:], a["strides"], a["padding"], a["dilation"])  # type: ignore[arg-type]
+    outs = output_sizes(x[2:], w[2:], a["strides"], a["padding"], a["dilation"])
     if min(outs) < 1:
         raise InvalidOperand(
             f"{name}: a kernel {list(w[2:])} with dilation {a['dilation']} "

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.conv.methods import vertex_cycles
@@ -357,7 +357,7 @@ def plan_conv(question: Question) -> Plan:
 # The vertices
 
 
-def _window(block: Block, read_: int, attributes: Mapping[str, Attribute], piece: np.ndarray) -> np.ndarray:
+def _window(block: Block, read_: int, attributes: Attributes, piece: np.ndarray) -> np.ndarray:
     """The input of a block as its windows see it: padded where they hang over, cut where it reads more."""
     field = [bounds for name, bounds in block.axes.items() if name.startswith("f")]
     region = block.reads[read_][3:]
@@ -366,8 +366,8 @@ def _window(block: Block, read_: int, attributes: Mapping[str, Attribute], piece
         piece = piece.reshape(*piece.shape[:3], *piece.shape[3::2])
     kernel: Any = attributes["kernel"]
     starts, sizes = [], []
-    spans = extents(kernel, attributes["dilation"])  # type: ignore[arg-type]
-    for (a, b), s, p, e, r in zip(field, attributes["strides"], attributes["padding"], spans, region, strict=True):  # type: ignore[arg-type]
+    spans = extents(kernel, attributes["dilation"])
+    for (a, b), s, p, e, r in zip(field, attributes["strides"], attributes["padding"], spans, region, strict=True):
         starts.append(r.start - (a * s - p[0]))
         sizes.append(max(0, (b - a - 1) * s + e))
     return padded(piece, starts, sizes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from abele.ir.graph import Attribute, Graph, Operation, Value
+from abele.ir.graph import Attributes, Graph, Operation, Value
 from abele.ir.operation import expansion
 from abele.ir.types import DType, TensorType
 from abele.ops.elementwise.expression import Body
 
-_COMPOSITES: Mapping[str, tuple[str, Mapping[str, Attribute]]] = {
+_COMPOSITES: Mapping[str, tuple[str, Attributes]] = {
     "gelu": ("gelu", {"approximate": "none"}),
     "gelu_tanh": ("gelu", {"approximate": "tanh"}),
     "silu": ("silu", {}),

@@ -15,7 +15,6 @@ from abele.ir.types import boolean, f16, f32
 from abele.ops.elementwise.op import pointwise_gradient
 from abele.ops.rules import (
     Attributes,
-    attributes_of,
     in_float,
     like,
     to_float,
@@ -99,7 +98,7 @@ def _inside(least: str, most: str) -> Gradient:
     def gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
         (dy,), (x,) = given, op.operands
         assert dy is not None
-        for test, bound in ((least, attributes_of(op)["low"]), (most, attributes_of(op)["high"])):
+        for test, bound in ((least, op.attributes["low"]), (most, op.attributes["high"])):
             if bound is not None:
                 kept = b.emit(test, (x, like(b, bound, x)))[0]
                 dy = b.select(kept, dy, like(b, 0.0, dy))

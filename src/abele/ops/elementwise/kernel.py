@@ -38,14 +38,14 @@ def _iota(request: Request) -> HostPlan | None:
     dtype = host_name(result.dtype)
     if dtype is None or dtype == "bool":
         return None
-    exprs = [Expr("index", (), "i32", dim=int(a["axis"]))]  # type: ignore[arg-type]
+    exprs = [Expr("index", (), "i32", dim=int(a["axis"]))]
     wide = "f32" if dtype in ("f32", "f16") else "i32"
     for fn, number in (("mul", a["step"]), ("add", a["start"])):
         before = len(exprs) - 1
         if wide == "f32" and exprs[-1].dtype == "i32":
             exprs.append(Expr("cast", (before,), "f32"))
             before += 1
-        exprs.append(Expr("const", (), wide, value=float(number)))  # type: ignore[arg-type]
+        exprs.append(Expr("const", (), wide, value=float(number)))
         exprs.append(Expr(fn, (before, before + 1), wide))
     exprs.append(Expr("cast", (len(exprs) - 1,), dtype))
     return map_plan(request, exprs, [len(exprs) - 1])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from abele.codegen import Kernel
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.types import DType, TensorType
 
 
@@ -69,7 +69,7 @@ class Request:
     """One operation to be run on the host."""
 
     operation: str
-    attributes: Mapping[str, Attribute]
+    attributes: Attributes
     operands: tuple[Spec, ...]
     results: tuple[Spec, ...]
 

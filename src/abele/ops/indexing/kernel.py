@@ -13,7 +13,7 @@ from abele.ops.hosts.kernels import HostPlan, Launch, Ref, Request, kernel_for
 @kernel_for("gather", "embedding")
 def _gather(request: Request) -> HostPlan | None:
     x, indices = request.operands
-    axis = int(request.attributes.get("axis", 0))  # type: ignore[arg-type]
+    axis = int(request.attributes.get("axis", 0))
     dtype = host_name(x.dtype)
     if dtype is None or indices.dtype != "i32" or not all(s.plain for s in (*request.operands, *request.results)):
         return None
@@ -40,7 +40,7 @@ def _scatter_add(request: Request) -> HostPlan | None:
         or not all(s.plain for s in (*request.operands, *request.results))
     ):
         return None
-    axis, shape = int(request.attributes["axis"]), base.shape  # type: ignore[arg-type]
+    axis, shape = int(request.attributes["axis"]), base.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     start = copy_kernel(shape, "f32", base.strides, base.strides)
     kernel = scatter_kernel(outer, shape[axis], inner, indices.type.size, "f32")
@@ -56,7 +56,7 @@ def _scatter_add(request: Request) -> HostPlan | None:
 @kernel_for("gather_elements")
 def _gather_elements(request: Request) -> HostPlan | None:
     x, indices = request.operands
-    axis = int(request.attributes["axis"])  # type: ignore[arg-type]
+    axis = int(request.attributes["axis"])
     dtype = host_name(x.dtype)
     same = all(a == b for d, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)) if d != axis)
     plain = all(s.plain for s in (*request.operands, *request.results))
@@ -70,7 +70,7 @@ def _gather_elements(request: Request) -> HostPlan | None:
 @kernel_for("scatter_elements")
 def _scatter_elements(request: Request) -> HostPlan | None:
     base, indices, updates = request.operands
-    axis, how = int(request.attributes["axis"]), request.attributes["reduction"]  # type: ignore[arg-type]
+    axis, how = int(request.attributes["axis"]), request.attributes["reduction"]
     dtype = host_name(base.dtype)
     same = all(a == b for d, (a, b) in enumerate(zip(base.shape, indices.shape, strict=True)) if d != axis)
     plain = all(s.plain for s in (*request.operands, *request.results))

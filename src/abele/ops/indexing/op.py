@@ -60,7 +60,7 @@ def _infer_gather(operands: Sequence[TensorType], attributes: Attributes) -> lis
 
 def _gather(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     x, indices = operands
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     _in_range(indices, x.shape[axis])
     return [np.take(x, indices, axis=axis)]
 
@@ -121,7 +121,7 @@ def _infer_scatter_add(operands: Sequence[TensorType], attributes: Attributes) -
 
 def _scatter_add(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     base, indices, updates = operands
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     _in_range(indices, base.shape[axis])
     total = np.moveaxis(base.copy(), axis, 0)
     flat = updates.reshape((*base.shape[:axis], indices.size, *base.shape[axis + 1 :]))
@@ -204,7 +204,7 @@ def cut(x: np.ndarray, shape: Sequence[int], axis: int) -> np.ndarray:
 
 def _gather_elements(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     x, indices = operands
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     _in_range(indices, x.shape[axis])
     if not indices.size:
         return [np.zeros(indices.shape, x.dtype)]
@@ -286,7 +286,7 @@ def scatter_into(total: np.ndarray, index: tuple[np.ndarray, ...], updates: np.n
 
 def _scatter_elements(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     base, indices, updates = operands
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     _in_range(indices, base.shape[axis])
     total = np.ascontiguousarray(base).copy()
     if indices.size:
@@ -388,7 +388,7 @@ def _embedding_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) ->
     weight, indices = op.operands
     padding = op.attributes["padding_index"]
     if padding is not None:
-        used = b.ne(indices, b.constant(int(padding), DType.I32))  # type: ignore[arg-type]
+        used = b.ne(indices, b.constant(int(padding), DType.I32))
         used = b.reshape(used, shape=(*indices.shape, 1))
         dy = b.select(used, dy, b.constant(0.0, dy.dtype))
     return [b.scatter_add(zeros(b, weight.type), indices, dy, axis=0), None]

@@ -39,7 +39,7 @@ def order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 def _infer_top_k(operands: Sequence[TensorType], attributes: Attributes) -> list[TensorType]:
     need_operands("top_k", operands, 1)
     (x,) = operands
-    axis, k = need_axis("top_k", attributes["axis"], x.rank), int(attributes["k"])  # type: ignore[arg-type]
+    axis, k = need_axis("top_k", attributes["axis"], x.rank), int(attributes["k"])
     if not 0 <= k <= x.shape[axis]:
         raise InvalidOperand(f"top_k: k={k} of dimension {axis} of operand 0, {x}")
     values = x.with_shape((*x.shape[:axis], k, *x.shape[axis + 1 :]))
@@ -48,7 +48,7 @@ def _infer_top_k(operands: Sequence[TensorType], attributes: Attributes) -> list
 
 def _top_k(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     (x,) = operands
-    axis, k = int(attributes["axis"]), int(attributes["k"])  # type: ignore[arg-type]
+    axis, k = int(attributes["axis"]), int(attributes["k"])
     indices = np.take(order(x, axis, bool(attributes["largest"])), np.arange(k), axis=axis)
     return [np.take_along_axis(x, indices, axis), indices]
 
@@ -98,7 +98,7 @@ def _infer_sort(operands: Sequence[TensorType], attributes: Attributes) -> list[
 
 def _sort(operands: Sequence[np.ndarray], attributes: Attributes, results: Sequence[TensorType]):
     (x,) = operands
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     indices = order(x, axis, bool(attributes["descending"]))
     return [np.take_along_axis(x, indices, axis), indices]
 

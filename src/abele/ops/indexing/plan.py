@@ -9,11 +9,11 @@ stays where it lies; each tile gives the rows it has and zeros, and the pieces a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.indexing.op import scatter_into
@@ -28,7 +28,6 @@ WORTH_SPLITTING = 4096
 """Bytes by which a tile's columns of the table must exceed its columns of the result before rows are split."""
 
 Pieces = Sequence[np.ndarray]
-Fields = Mapping[str, Attribute]
 
 
 def _columns(question: Question, outer: int, inner: int, dtype: DType) -> tuple[Axis, Axis, int]:
@@ -101,7 +100,7 @@ def _all(question: Question, operand: int, grid: Grid) -> Access:
     return read_like(question, operand, whole((question.operands[operand].size,), grid))
 
 
-def _gather(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _gather(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     outer, _, inner = region_shape(block.writes[0])
     x, indices = pieces
     if not outer * inner:
@@ -115,7 +114,7 @@ def _gather_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Gather", rows=rows, row_elements=lengths["inner"], dtype=str(work.read_types[0].dtype))
 
 
-def _gather_rows(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _gather_rows(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     """The rows that lie here, zeros for those that do not."""
     x, indices = pieces
     start, stop = block.axes["row"]
@@ -130,14 +129,14 @@ def _gather_rows(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
 def _gather_rows_cycles(chip: Chip, work: Work) -> np.ndarray:
     """Indices are taken to fall evenly on the rows."""
     lengths, dtype = work.lengths, str(work.read_types[0].dtype)
-    mine = -(-work.reads[1] * lengths["row"] // int(work.attributes["rows"]))  # type: ignore[arg-type]
+    mine = -(-work.reads[1] * lengths["row"] // int(work.attributes["rows"]))
     others = (work.reads[1] - mine) * lengths["outer"]
     rows = mine * lengths["outer"]
     copy = chip.estimate("Gather", rows=rows, row_elements=lengths["inner"], dtype=dtype, others=others)
     return chip.estimate("Fill", n=work.writes[0], dtype=dtype) + copy
 
 
-def _gather_sum(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _gather_sum(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     return [pieces[0].sum(axis=0, dtype=pieces[0].dtype)]
 
 
@@ -173,7 +172,7 @@ def plan_scatter_add(question: Question) -> Plan:
     return Plan((done,), homes=(out,))
 
 
-def _scatter_add(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _scatter_add(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     base, indices, updates = pieces
     shape = region_shape(block.writes[0])
     outer, _, inner = shape
@@ -190,7 +189,7 @@ def _scatter_add(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
 def _scatter_add_cycles(chip: Chip, work: Work) -> np.ndarray:
     """Copy of the base, then the updates, which are taken to fall evenly on the rows."""
     lengths, dtype = work.lengths, work.write_types[0].dtype
-    mine = -(-work.reads[1] * lengths["row"] // max(1, int(work.attributes["rows"])))  # type: ignore[arg-type]
+    mine = -(-work.reads[1] * lengths["row"] // max(1, int(work.attributes["rows"])))
     others = (work.reads[1] - mine) * lengths["outer"]
     rows = mine * lengths["outer"]
     add = chip.estimate("ScatterAdd", rows=rows, row_elements=lengths["inner"], dtype=str(dtype), others=others)
@@ -263,9 +262,9 @@ def plan_scatter_elements(question: Question) -> Plan:
     return Plan((done,), homes=(out,))
 
 
-def _scatter_elements(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _scatter_elements(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     base, indices, updates = pieces
-    axis = int(attributes["axis"])  # type: ignore[arg-type]
+    axis = int(attributes["axis"])
     start, stop = block.axes[f"d{axis}"]
     total = np.ascontiguousarray(base).copy()
     here = (indices >= start) & (indices < stop)
@@ -279,7 +278,7 @@ def _scatter_elements(block: Block, pieces: Pieces, attributes: Fields) -> Piece
 def _scatter_elements_cycles(chip: Chip, work: Work) -> np.ndarray:
     """As ``scatter_add`` with rows of one element."""
     dtype, axis = work.write_types[0].dtype, work.attributes["axis"]
-    mine = -(-work.reads[1] * work.lengths[f"d{axis}"] // max(1, int(work.attributes["rows"])))  # type: ignore[arg-type]
+    mine = -(-work.reads[1] * work.lengths[f"d{axis}"] // max(1, int(work.attributes["rows"])))
     add = chip.estimate("ScatterAdd", rows=mine, row_elements=1, dtype=str(dtype), others=work.reads[1] - mine)
     return chip.estimate("Copy", bytes=work.writes[0] * dtype.bytes) + add
 
@@ -313,8 +312,8 @@ def plan_order(question: Question) -> Plan:
 
 def _order_cycles(chip: Chip, work: Work) -> np.ndarray:
     (x,) = work.read_types
-    n = x.shape[int(work.attributes["axis"])]  # type: ignore[arg-type]
-    k = int(work.attributes.get("k", n))  # type: ignore[arg-type]
+    n = x.shape[int(work.attributes["axis"])]
+    k = int(work.attributes.get("k", n))
     if not n or not k:
         return np.zeros_like(work.reads[0])
     return chip.estimate("TopK", n=n, k=k, dtype=str(x.dtype), rows=work.reads[0] // n)

@@ -78,7 +78,7 @@ def _reduced(b: Builder, name: str, losses: Value, targets: _Targets, attributes
 def _nll(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
     log_p, target, weight = _check("nll_loss", operands)
     _check_target("nll_loss", log_p, target)
-    targets = _Targets(b, target, weight, int(attributes["ignore_index"]))  # type: ignore[arg-type]
+    targets = _Targets(b, target, weight, int(attributes["ignore_index"]))
     losses = targets.nll(to_float(b, log_p))
     return [_reduced(b, "nll_loss", losses, targets, attributes, log_p.dtype)]
 
@@ -90,14 +90,14 @@ def _cross_entropy(b: Builder, operands: Sequence[Value], attributes: Attributes
     target of the scores' own shape and type holds probabilities (no ``ignore_index`` then).
     """
     logits, target, weight = _check("cross_entropy", operands)
-    smoothing = float(attributes["smoothing"])  # type: ignore[arg-type]
+    smoothing = float(attributes["smoothing"])
     if not 0.0 <= smoothing <= 1.0:
         raise InvalidOperand(f"cross_entropy: smoothing={smoothing} lies outside [0, 1]")
     log_p = b.log_softmax(to_float(b, logits), axis=1)
     if target.dtype.is_float:
         return [_soft(b, logits, log_p, target, weight, attributes)]
     _check_target("cross_entropy", logits, target)
-    targets = _Targets(b, target, weight, int(attributes["ignore_index"]))  # type: ignore[arg-type]
+    targets = _Targets(b, target, weight, int(attributes["ignore_index"]))
     losses = targets.nll(log_p)
     if smoothing:
         spread = targets.mask(b.neg(b.reduce_sum(_weighted(b, log_p, weight), axes=(1,), keep=False)))
@@ -117,7 +117,7 @@ def _soft(
 ) -> Value:
     if target.type != logits.type:
         raise InvalidOperand(f"cross_entropy: operand 1 (probabilities) must be {logits.type}, it is {target.type}")
-    smoothing, classes = float(attributes["smoothing"]), logits.shape[1]  # type: ignore[arg-type]
+    smoothing, classes = float(attributes["smoothing"]), logits.shape[1]
     share = to_float(b, target)
     if smoothing:
         share = b.add(b.mul(share, number(b, 1.0 - smoothing)), number(b, smoothing / classes))

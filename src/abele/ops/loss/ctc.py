@@ -44,7 +44,7 @@ def _check(name: str, operands: Sequence[TensorType], attributes: Attributes, la
     of_batch = TensorType((batch,), DType.I32)
     if lengths != of_batch:
         raise InvalidOperand(f"{name}: input lengths must be {of_batch}, they are {lengths}")
-    if not 0 <= int(attributes["blank"]) < classes:  # type: ignore[arg-type]
+    if not 0 <= int(attributes["blank"]) < classes:
         raise InvalidOperand(f"{name}: blank={attributes['blank']} is none of the {classes} classes")
     if labels:
         targets = operands[1]
@@ -128,7 +128,7 @@ def _infer_loss(operands: Sequence[TensorType], attributes: Attributes) -> list[
 
 
 def _loss(operands: Arrays, attributes: Attributes, results: Sequence[TensorType]) -> Arrays:
-    lattice = _Lattice(operands, int(attributes["blank"]))  # type: ignore[arg-type]
+    lattice = _Lattice(operands, int(attributes["blank"]))
     losses = lattice.losses(lattice.forward())
     return [np.where(np.isinf(losses), 0.0, losses) if attributes["zero_infinity"] else losses]
 
@@ -139,7 +139,7 @@ def _infer_gradient(operands: Sequence[TensorType], attributes: Attributes) -> l
 
 
 def _slopes(operands: Arrays, attributes: Attributes, results: Sequence[TensorType]) -> Arrays:
-    lattice = _Lattice(operands, int(attributes["blank"]))  # type: ignore[arg-type]
+    lattice = _Lattice(operands, int(attributes["blank"]))
     alpha, beta, logp = lattice.forward(), lattice.backward(), lattice.logp
     losses = lattice.losses(alpha)
     passing = alpha + beta + np.where(np.isinf(losses), np.nan, losses)[:, None]
@@ -219,7 +219,7 @@ def _infer_search(operands: Sequence[TensorType], attributes: Attributes) -> lis
     name = "ctc_beam_search"
     _check(name, operands, attributes, labels=False)
     steps, batch, _ = operands[0].shape
-    width, top = int(attributes["beam_width"]), int(attributes["top_paths"])  # type: ignore[arg-type]
+    width, top = int(attributes["beam_width"]), int(attributes["top_paths"])
     if not 1 <= top <= width:
         raise InvalidOperand(f"{name}: top_paths={top} and beam_width={width}: 1 <= top_paths <= beam_width must hold")
     return [
@@ -232,7 +232,7 @@ def _infer_search(operands: Sequence[TensorType], attributes: Attributes) -> lis
 def beam_search(operands: Arrays, attributes: Attributes, results: Sequence[TensorType]) -> Arrays:
     """The best label sequences of each sample: scores, lengths, labels filled up with blanks."""
     logp, lengths = operands
-    blank, width, top = (int(attributes[name]) for name in ("blank", "beam_width", "top_paths"))  # type: ignore[arg-type]
+    blank, width, top = (int(attributes[name]) for name in ("blank", "beam_width", "top_paths"))
     steps, batch, _ = logp.shape
     scores = np.full((batch, top), -np.inf)
     counts, paths = np.zeros((batch, top), np.int64), np.full((batch, top, steps), blank, np.int64)
@@ -281,7 +281,7 @@ register(
         _infer_search,
         beam_search,
         NotDifferentiable("its results are labels"),
-        lambda operands, results, attributes: 6 * operands[0].size * int(attributes["beam_width"]),  # type: ignore[arg-type]
+        lambda operands, results, attributes: 6 * operands[0].size * int(attributes["beam_width"]),
         _search_samples,
     )
 )

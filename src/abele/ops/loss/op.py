@@ -106,7 +106,7 @@ def _quadratic_then_linear(b: Builder, d: Value, edge: float) -> Value:
 
 
 def _smooth_l1(b: Builder, x: Value, t: Value, attributes: Attributes) -> Value:
-    beta = float(attributes["beta"])  # type: ignore[arg-type]
+    beta = float(attributes["beta"])
     if beta < 0:
         raise InvalidOperand(f"smooth_l1_loss: beta={beta} is negative")
     d = b.sub(x, t)
@@ -114,7 +114,7 @@ def _smooth_l1(b: Builder, x: Value, t: Value, attributes: Attributes) -> Value:
 
 
 def _huber(b: Builder, x: Value, t: Value, attributes: Attributes) -> Value:
-    delta = float(attributes["delta"])  # type: ignore[arg-type]
+    delta = float(attributes["delta"])
     if delta <= 0:
         raise InvalidOperand(f"huber_loss: delta={delta} is not positive")
     return _quadratic_then_linear(b, b.sub(x, t), delta)

@@ -51,7 +51,7 @@ def _lattice_cycles(walks: int):
 
 def _search_cycles(chip: Chip, work: Work) -> np.ndarray:
     steps, _, classes = work.read_types[0].shape
-    candidates = int(work.attributes["beam_width"]) * classes  # type: ignore[arg-type]
+    candidates = int(work.attributes["beam_width"]) * classes
     return chip.estimate("CtcBeamSearch", steps=steps, candidates=candidates, samples=work.lengths["n"])
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.matmul.choose import (
@@ -105,9 +105,9 @@ def _arrangements(question: Question, product: Product, grid: Grid, axis: str, t
 # The vertices
 
 
-def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
+def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
     """The product of two blocks; batch groups that an operand lacks broadcast, a dimension of one turn goes."""
-    batch: tuple[tuple[bool, bool], ...] = attributes["batch"]  # type: ignore[assignment]
+    batch: tuple[tuple[bool, bool], ...] = attributes["batch"]
     wide = []
     for position, piece in enumerate(pieces):
         if attributes["turns"] != 1 and "mn"[position] == attributes["axis"]:
@@ -119,9 +119,7 @@ def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str
     return [y.reshape(region_shape(block.writes[0]))]
 
 
-def _arrange_compute(
-    block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]
-) -> Sequence[np.ndarray]:
+def _arrange_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
     """The same elements in another order within the tile."""
     return [pieces[0].reshape(region_shape(block.writes[0]))]
 
@@ -146,7 +144,7 @@ def _cycles(chip: Chip, work: Work) -> np.ndarray:
         lengths["k"],
         dtype,
         partials,
-        work.attributes["turned"],  # type: ignore[arg-type]
+        work.attributes["turned"],
     )
     out = str(work.write_types[0].dtype)
     if out != partials:

@@ -28,11 +28,11 @@ class _View:
             self.axes = (0, *range(2, rank))
             self.own: tuple[int, ...] = (1,)
         elif kind == "group":
-            self.groups = int(a["groups"])  # type: ignore[arg-type]
+            self.groups = int(a["groups"])
             self.shape = (x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
             self.axes, self.own = tuple(range(2, len(self.shape))), (1, 2)
         else:
-            self.axes = tuple(range(rank - int(a["axes"]), rank))  # type: ignore[arg-type]
+            self.axes = tuple(range(rank - int(a["axes"]), rank))
             self.own = self.axes
         self.kept = tuple(d for d in range(len(self.shape)) if d not in self.axes)
         self.count = math.prod(self.shape[d] for d in self.axes)
@@ -70,7 +70,7 @@ def _norm(request: Request) -> HostPlan | None:
     mean = r.mean(0, v.count) if centred else None
     d = r("sub", 0, mean) if mean is not None else 0
     variance = r.mean(r("mul", d, d), v.count)
-    rstd = r("rsqrt", r("add", variance, r.const(float(request.attributes["eps"]))))  # type: ignore[arg-type]
+    rstd = r("rsqrt", r("add", variance, r.const(float(request.attributes["eps"]))))
     y = r("mul", d, rstd)
     if affine:
         y = r("mul", y, 1)
@@ -107,7 +107,7 @@ def _norm_grad(request: Request) -> HostPlan | None:
         r = Recipe(operands)
         rstd = 3
         if batch:
-            rstd = r("rsqrt", r("add", 3, r.const(float(request.attributes["eps"]))))  # type: ignore[arg-type]
+            rstd = r("rsqrt", r("add", 3, r.const(float(request.attributes["eps"]))))
         return r, rstd, r("mul", r("sub", 1, 2), rstd)
 
     r, rstd, n = begin()
@@ -147,7 +147,7 @@ def _inference(request: Request) -> HostPlan | None:
     (y,) = request.results
     channels, channel = x.shape[1], tuple(int(d == 1) for d in range(len(x.shape)))
     exprs = [
-        Expr("const", (), "f32", value=float(request.attributes["eps"])),  # type: ignore[arg-type]
+        Expr("const", (), "f32", value=float(request.attributes["eps"])),
         Expr("add", (1, 2), "f32"),
         Expr("rsqrt", (3,), "f32"),
         Expr("mul", (0, 4), "f32"),

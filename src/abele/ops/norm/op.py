@@ -115,7 +115,7 @@ def _layer_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("layer_norm", i, value, x.shape[axes[0] :])
     affine = [to_float(b, v) for v in operands[1:]]
-    y, mean, _, rstd = _forward(b, to_float(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
+    y, mean, _, rstd = _forward(b, to_float(b, x), axes, a["eps"], affine)
     lead = x.shape[: axes[0]]
     return (b.cast_to(y, x.dtype), _shaped(b, mean, lead), _shaped(b, rstd, lead))
 
@@ -155,7 +155,7 @@ def _batch_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("batch_norm", i, value, (x.shape[1],))
     affine = [_shaped(b, to_float(b, v), kept) for v in operands[1:]]
-    y, mean, variance, _ = _forward(b, to_float(b, x), axes, a["eps"], affine)  # type: ignore[arg-type]
+    y, mean, variance, _ = _forward(b, to_float(b, x), axes, a["eps"], affine)
     per = (x.shape[1],)
     return (b.cast_to(y, x.dtype), _shaped(b, mean, per), _shaped(b, variance, per))
 
@@ -167,7 +167,7 @@ def _batch_norm_grad(b: Builder, operands: Sequence[Value], a: Attributes) -> Se
     axes, kept = _channels(x)
     for i, value in enumerate(operands[2:], start=2):
         _check_shape("batch_norm_grad", i, value, (x.shape[1],))
-    rstd = _reciprocal_deviation(b, variance, a["eps"])  # type: ignore[arg-type]
+    rstd = _reciprocal_deviation(b, variance, a["eps"])
     stats = (_shaped(b, mean, kept), _shaped(b, rstd, kept))
     weight = _shaped(b, to_float(b, w[0]), kept) if w else None
     dx, dw, db = _backward(b, to_float(b, dy), to_float(b, x), *stats, axes, weight)
@@ -183,7 +183,7 @@ def _batch_norm_inference(b: Builder, operands: Sequence[Value], a: Attributes) 
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("batch_norm_inference", i, value, (x.shape[1],))
     w, shift, mean, variance = (to_float(b, v) for v in operands[1:])
-    scale = b.mul(w, _reciprocal_deviation(b, variance, a["eps"]))  # type: ignore[arg-type]
+    scale = b.mul(w, _reciprocal_deviation(b, variance, a["eps"]))
     centred = b.sub(to_float(b, x), _shaped(b, mean, kept))
     y = b.add(b.mul(centred, _shaped(b, scale, kept)), _shaped(b, shift, kept))
     return (b.cast_to(y, x.dtype),)
@@ -208,7 +208,7 @@ def _group_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequenc
     for i, value in enumerate(operands[1:], start=1):
         _check_shape("group_norm", i, value, (x.shape[1],))
     affine = [_shaped(b, to_float(b, v), kept) for v in operands[1:]]
-    y, mean, _, rstd = _forward(b, _shaped(b, to_float(b, x), view), axes, a["eps"], affine)  # type: ignore[arg-type]
+    y, mean, _, rstd = _forward(b, _shaped(b, to_float(b, x), view), axes, a["eps"], affine)
     y = b.cast_to(_shaped(b, y, x.shape), x.dtype)
     return (y, _shaped(b, mean, view[:2]), _shaped(b, rstd, view[:2]))
 
@@ -240,7 +240,7 @@ def _rms_norm(b: Builder, operands: Sequence[Value], a: Attributes) -> Sequence[
     x = _check_input("rms_norm", operands, (1, 2), 1)
     axes = _trailing("rms_norm", x, a)
     wide = to_float(b, x)
-    y = b.mul(wide, _reciprocal_deviation(b, _mean(b, b.mul(wide, wide), axes), a["eps"]))  # type: ignore[arg-type]
+    y = b.mul(wide, _reciprocal_deviation(b, _mean(b, b.mul(wide, wide), axes), a["eps"]))
     if len(operands) == 2:
         _check_shape("rms_norm", 1, operands[1], x.shape[axes[0] :])
         y = b.mul(y, to_float(b, operands[1]))

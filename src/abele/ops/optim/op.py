@@ -57,7 +57,7 @@ class Update:
     """The operands of one update by name, in float, with the few operations that the formulas use."""
 
     def __init__(self, b: Builder, name: str, operands: Sequence[Value], attributes: Attributes) -> None:
-        self.zero: tuple[str, ...] = attributes["zero"]  # type: ignore[assignment]
+        self.zero: tuple[str, ...] = attributes["zero"]
         for label in self.zero:
             if label not in MAY_BE_ZERO:
                 raise InvalidOperand(f"{name}: {label!r} may not be zero for good; {', '.join(MAY_BE_ZERO)} may")

@@ -5,13 +5,13 @@ LAMB has no plan of its own: it needs two norms over the whole tensor, and is ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from abele.ir import DType, TensorType, evaluate, expansion
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.machine.chip import Chip
 from abele.ops.optim.op import HYPER
 from abele.ops.plans.chains import chain_cycles
@@ -57,15 +57,15 @@ def _place(question: Question) -> Layout:
     return fresh
 
 
-def _update(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
+def _update(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
     """The optimiser's own graph on the pieces of one block."""
     shape = region_shape(block.writes[0])
     name, dtypes = str(attributes["operation"]), attributes["dtypes"]
     scalars = len(HYPER[name])
     shapes = [shape] * (len(pieces) - scalars) + [()] * scalars
-    types = [TensorType(s, DType(str(d))) for s, d in zip(shapes, dtypes, strict=True)]  # type: ignore[arg-type]
+    types = [TensorType(s, DType(str(d))) for s, d in zip(shapes, dtypes, strict=True)]
     values = [p.reshape(t.shape).astype(t.dtype.numpy) for p, t in zip(pieces, types, strict=True)]
-    return evaluate(expansion(name, types, dict(attributes["given"])), values)  # type: ignore[arg-type]
+    return evaluate(expansion(name, types, dict(attributes["given"])), values)
 
 
 @lru_cache
@@ -80,7 +80,7 @@ def _chain(name: str, dtypes: tuple[str, ...], given: tuple) -> tuple[tuple[str,
 
 def _update_cycles(chip: Chip, work: Work) -> np.ndarray:
     name, dtypes = str(work.attributes["operation"]), work.attributes["dtypes"]
-    body = _chain(name, dtypes, work.attributes["given"])  # type: ignore[arg-type]
+    body = _chain(name, dtypes, work.attributes["given"])
     return chain_cycles(chip, work.writes[0], body, len(work.reads) - len(HYPER[name]))
 
 

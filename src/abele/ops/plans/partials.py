@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
@@ -42,7 +42,7 @@ def left_after(depth: Any) -> tuple[Any, Any]:
     return first.astype(np.int64), second.astype(np.int64)
 
 
-def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]) -> Sequence[np.ndarray]:
+def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
     return [pieces[0].sum(axis=0).reshape(region_shape(block.writes[0]))]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.plans.layouts import LEAST_GAIN, fullest, least_of, own, read_like, split_dims, view
@@ -181,7 +181,7 @@ def _place(question: Question, segments: Sequence[Segment], wide: int) -> _View:
     return _View(fresh, tuple(segments))
 
 
-def plan_rows(question: Question, segments: Sequence[Segment], prefix: str, extra: Mapping[str, Attribute]) -> Plan:
+def plan_rows(question: Question, segments: Sequence[Segment], prefix: str, extra: Attributes) -> Plan:
     """The plan of a ``RowOperation``; ``prefix`` names the vertices of its family, ``extra`` what they need to know."""
     it = ROWS[question.operation]
     place = _place(question, segments, it.wide)
@@ -389,7 +389,7 @@ def _combine_cycles(chip: Chip, work: Work) -> np.ndarray:
 
 
 def _depth(work: Work) -> int:
-    return max(1, math.prod(work.read_types[0].shape[: int(work.attributes["parts"])]))  # type: ignore[arg-type]
+    return max(1, math.prod(work.read_types[0].shape[: int(work.attributes["parts"])]))
 
 
 def _sums_cycles(chip: Chip, work: Work) -> np.ndarray:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.operation import Primitive, lookup
 from abele.ir.types import DType, TensorType
 from abele.schedule.vertex import Block
 
-Compute = Callable[[Block, Sequence[np.ndarray], Mapping[str, Attribute]], Sequence[np.ndarray]]
+Compute = Callable[[Block, Sequence[np.ndarray], Attributes], Sequence[np.ndarray]]
 
 
 def region_shape(region: Sequence[slice]) -> tuple[int, ...]:
@@ -28,9 +28,7 @@ def reference_vertex(name: str) -> Compute:
     that rounds inside by the result's dtype needs a vertex of its own.
     """
 
-    def compute(
-        block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]
-    ) -> Sequence[np.ndarray]:
+    def compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
         primitive = lookup(name)
         assert isinstance(primitive, Primitive), name
         results = [TensorType(region_shape(region), DType.F32) for region in block.writes]

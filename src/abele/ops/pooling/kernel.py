@@ -93,7 +93,7 @@ def _share(request: Request, w: Windows) -> tuple[bool, float]:
     """Whether windows are divided by their own counts, else by what all are multiplied."""
     divisor = request.attributes["divisor"]
     if divisor:
-        return False, 1.0 / float(divisor)  # type: ignore[arg-type]
+        return False, 1.0 / float(divisor)
     own = not request.attributes["count_include_pad"] and w.is_padded
     return own, 1.0 / math.prod(w.kernel)
 

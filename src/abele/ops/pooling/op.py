@@ -123,7 +123,7 @@ def divisors(outs: Sequence[tuple[int, int]], sizes: Sizes, a: Attributes) -> np
     if fixed is not None:
         return np.full(tuple(stop - start for start, stop in outs), float(fixed))
     count = np.ones(())
-    for (start, stop), size, k, s, p in zip(outs, sizes, kernel, a["strides"], a["padding"], strict=True):  # type: ignore[arg-type]
+    for (start, stop), size, k, s, p in zip(outs, sizes, kernel, a["strides"], a["padding"], strict=True):
         first = np.arange(start, stop) * s - p[0]
         inside = np.minimum(first + k, size) - np.maximum(first, 0)
         count = np.multiply.outer(count, inside)
@@ -132,31 +132,31 @@ def divisors(outs: Sequence[tuple[int, int]], sizes: Sizes, a: Attributes) -> np
 
 def _outs(sizes: Sizes, a: Attributes) -> tuple[int, ...]:
     kernel, strides, padding = a["kernel"], a["strides"], a["padding"]
-    spans = extents(kernel, _dilation(a))  # type: ignore[arg-type]
-    return tuple((n + p[0] + p[1] - e) // s + 1 for n, e, s, p in zip(sizes, spans, strides, padding, strict=True))  # type: ignore[arg-type]
+    spans = extents(kernel, _dilation(a))
+    return tuple((n + p[0] + p[1] - e) // s + 1 for n, e, s, p in zip(sizes, spans, strides, padding, strict=True))
 
 
 def _starts(a: Attributes) -> list[int]:
-    return [-p[0] for p in a["padding"]]  # type: ignore[union-attr, index]
+    return [-p[0] for p in a["padding"]]
 
 
 def _max_pool(operands: Sequence[np.ndarray], a: Attributes, results: Sequence[TensorType]) -> tuple[np.ndarray, ...]:
     (x,) = operands
     outs = _outs(x.shape[2:], a)
-    return (pool(x, "max", a["kernel"], outs, _starts(a), a["strides"], _dilation(a)),)  # type: ignore[arg-type]
+    return (pool(x, "max", a["kernel"], outs, _starts(a), a["strides"], _dilation(a)),)
 
 
 def _max_pool_grad(
     operands: Sequence[np.ndarray], a: Attributes, results: Sequence[TensorType]
 ) -> tuple[np.ndarray, ...]:
     x, y, dy = operands
-    return (spread_first_maximum(x, y, dy, a["kernel"], _starts(a), a["strides"], _dilation(a)),)  # type: ignore[arg-type]
+    return (spread_first_maximum(x, y, dy, a["kernel"], _starts(a), a["strides"], _dilation(a)),)
 
 
 def _avg_pool(operands: Sequence[np.ndarray], a: Attributes, results: Sequence[TensorType]) -> tuple[np.ndarray, ...]:
     (x,) = operands
     outs = _outs(x.shape[2:], a)
-    total = pool(x, "sum", a["kernel"], outs, _starts(a), a["strides"], _dilation(a))  # type: ignore[arg-type]
+    total = pool(x, "sum", a["kernel"], outs, _starts(a), a["strides"], _dilation(a))
     return (total / divisors([(0, n) for n in outs], x.shape[2:], a),)
 
 
@@ -166,7 +166,7 @@ def _avg_pool_grad(
     (dy,) = operands
     shape: Any = a["input_shape"]
     share = dy / divisors([(0, n) for n in dy.shape[2:]], shape[2:], a)
-    return (spread_sum(share, shape[2:], a["kernel"], _starts(a), a["strides"]),)  # type: ignore[arg-type]
+    return (spread_sum(share, shape[2:], a["kernel"], _starts(a), a["strides"]),)
 
 
 # Type rules
@@ -193,7 +193,7 @@ def _check(name: str, type_: TensorType, a: Attributes) -> tuple[int, ...]:
     if min(outs) < 1:
         raise InvalidOperand(f"{name}: the window {a['kernel']} is larger than the padded input {type_}")
     kernel, dilation = a["kernel"], _dilation(a)
-    for n, size, k, d, s, p in zip(outs, type_.shape[2:], kernel, dilation, a["strides"], a["padding"], strict=True):  # type: ignore[arg-type]
+    for n, size, k, d, s, p in zip(outs, type_.shape[2:], kernel, dilation, a["strides"], a["padding"], strict=True):
         meets = (np.arange(n) * s - p[0])[:, None] + np.arange(k) * d
         if not ((meets >= 0) & (meets < size)).any(axis=1).all():
             raise InvalidOperand(f"{name} of {type_}: with padding {a['padding']} a window lies in the padding alone")
@@ -223,7 +223,7 @@ def _infer_avg_grad(operands: Sequence[TensorType], a: Attributes) -> tuple[Tens
     if len(operands) != 1:
         raise InvalidOperand(f"avg_pool_grad takes 1 operand, not {len(operands)}")
     (dy,) = operands
-    x = dy.with_shape(a["input_shape"])  # type: ignore[arg-type]
+    x = dy.with_shape(a["input_shape"])
     want = _check("avg_pool_grad", x, a)
     if want != dy.shape:
         raise InvalidOperand(f"Operand 0 of avg_pool_grad is {dy}, but pooling {x} gives {list(want)}")
@@ -249,7 +249,7 @@ def _grad_avg_grad(b: Builder, op: Operation, outer: Sequence[Value | None]) -> 
 def _flops(operands: Sequence[TensorType], results: Sequence[TensorType], a: Attributes) -> int:
     """One for each element of each window."""
     small = min((*operands, *results), key=lambda t: t.size).size
-    return small * math.prod(a["kernel"])  # type: ignore[arg-type]
+    return small * math.prod(a["kernel"])
 
 
 def _cases() -> Iterable[tuple[TensorType, dict[str, Any], str]]:

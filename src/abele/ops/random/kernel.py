@@ -69,7 +69,7 @@ class _Words(Recipe):
 
 @kernel_for("random_key")
 def _random_key(request: Request) -> HostPlan | None:
-    index = int(request.attributes["index"])  # type: ignore[arg-type]
+    index = int(request.attributes["index"])
     r = _Words()
     counter = (r.whole(index & _LOW), r.whole(index >> 32 & _LOW), r.whole(0), r.whole(KEY_DOMAIN))
     made = [r("cast", word, dtype="i32") for word in r.philox(*counter)[:2]]
@@ -95,7 +95,7 @@ def _by_blocks(request: Request, values) -> HostPlan | None:
 @kernel_for("random_uniform")
 def _uniform(request: Request) -> HostPlan | None:
     a, dtype = request.attributes, request.results[0].type.dtype
-    low, high = float(a["low"]), float(a["high"])  # type: ignore[arg-type]
+    low, high = float(a["low"]), float(a["high"])
     bits = 11 if dtype is DType.F16 else 24
 
     def values(r: _Words, words: list[int]) -> list[int]:
@@ -115,7 +115,7 @@ def _uniform(request: Request) -> HostPlan | None:
 @kernel_for("random_normal")
 def _normal(request: Request) -> HostPlan | None:
     a = request.attributes
-    mean, std = float(a["mean"]), float(a["std"])  # type: ignore[arg-type]
+    mean, std = float(a["mean"]), float(a["std"])
 
     def values(r: _Words, words: list[int]) -> list[int]:
         done = []

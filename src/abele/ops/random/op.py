@@ -80,7 +80,7 @@ def uniform(key: np.ndarray, start: int, stop: int, attributes: Attributes) -> n
     dtype = DType(str(attributes["dtype"]))
     bits = 11 if dtype is DType.F16 else 24
     u = (words(key, start, stop) >> np.uint64(32 - bits)).astype(np.float64) * 2.0**-bits
-    low, high = float(attributes["low"]), float(attributes["high"])  # type: ignore[arg-type]
+    low, high = float(attributes["low"]), float(attributes["high"])
     value = (low + (high - low) * u).astype(dtype.numpy)
     return np.minimum(value, below(high, dtype)) if high > low else value
 
@@ -103,7 +103,7 @@ def normal(key: np.ndarray, start: int, stop: int, attributes: Attributes) -> np
     angle = made[1::2].astype(np.float64) * (2.0 * np.pi * 2.0**-24)
     radius = np.sqrt(-2.0 * np.log(u))
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
-    mean, std = float(attributes["mean"]), float(attributes["std"])  # type: ignore[arg-type]
+    mean, std = float(attributes["mean"]), float(attributes["std"])
     return mean + std * pairs[start - first : stop - first]
 
 
@@ -114,7 +114,7 @@ def _is_key(name: str, operands: Sequence[TensorType]) -> None:
 
 def _infer_key(operands: Sequence[TensorType], attributes: Attributes) -> list[TensorType]:
     _is_key("random_key", operands)
-    if int(attributes["index"]) < 0:  # type: ignore[arg-type]
+    if int(attributes["index"]) < 0:
         raise InvalidOperand(f"random_key: index {attributes['index']} is negative")
     return [operands[0]]
 
@@ -125,7 +125,7 @@ def _infer_numbers(name: str):
         dtype = DType(str(attributes["dtype"]))
         if not dtype.is_float:
             raise InvalidOperand(f"{name} makes f32 or f16, not {dtype}")
-        return [TensorType(tuple(attributes["shape"]), dtype)]  # type: ignore[arg-type]
+        return [TensorType(tuple(attributes["shape"]), dtype)]
 
     return infer
 
@@ -150,7 +150,7 @@ register(
         "random_key",
         {"index": REQUIRED},
         _infer_key,
-        lambda operands, attributes, results: [fold(operands[0], int(attributes["index"]))],  # type: ignore[arg-type]
+        lambda operands, attributes, results: [fold(operands[0], int(attributes["index"]))],
         _STREAM,
         no_flops,
         lambda: [Sample((_seed(),), {"index": index}) for index in (0, 1, 7, 2**31, 2**33 + 5)],
@@ -224,7 +224,7 @@ def _dropout(b: Builder, operands: Sequence[Value], attributes: Attributes) -> l
     """``y = x / (1 - p)`` where the uniform number is at least ``p``, else 0; the mask says where."""
     _float_and_key("dropout", operands)
     x, key = operands
-    p = float(attributes["p"])  # type: ignore[arg-type]
+    p = float(attributes["p"])
     if not 0.0 <= p <= 1.0:
         raise InvalidOperand(f"dropout: p={p} lies outside [0, 1]")
     mask = b.ge(b.random_uniform(key, shape=x.shape), b.constant(p, DType.F32))
@@ -242,7 +242,7 @@ def _dropout_gradient(b: Builder, op: Operation, d: Sequence[Value | None]) -> l
     dy = d[0]
     if dy is None:
         return [None, None]
-    return [_scaled(b, dy, op.results[1], float(op.attributes["p"])), None]  # type: ignore[arg-type]
+    return [_scaled(b, dy, op.results[1], float(op.attributes["p"])), None]
 
 
 register(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.machine.chip import Chip
 from abele.ops.plans.layouts import flat, own, single, whole
 from abele.ops.plans.planning import Question, plan_for, read
@@ -40,9 +40,7 @@ def plan_key(question: Question) -> Plan:
 
 
 def _numbers(make):
-    def compute(
-        block: Block, pieces: Sequence[np.ndarray], attributes: Mapping[str, Attribute]
-    ) -> Sequence[np.ndarray]:
+    def compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
         return [make(pieces[0], *block.axes["n"], attributes)]
 
     return compute

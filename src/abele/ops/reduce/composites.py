@@ -12,7 +12,6 @@ from abele.ir.types import f16, f32
 from abele.ops.reduce.op import axes_of, spread_back
 from abele.ops.rules import (
     Attributes,
-    attributes_of,
     in_float,
     like,
     need_dtype,
@@ -76,7 +75,7 @@ def _variance(b: Builder, x: Value, a: Attributes) -> Value:
 
 
 def _variance_gradient(b: Builder, op: Operation, dy: Value, x: Value, y: Value) -> Value:
-    axes, correction = attributes_of(op)["axes"], float(attributes_of(op)["correction"])
+    axes, correction = op.attributes["axes"], float(op.attributes["correction"])
     away = b.sub(x, b.mean(x, axes=axes, keep=True))
     return b.mul(away, b.mul(dy, like(b, 2.0 * _over(_count(x, axes) - correction), dy)))
 
@@ -108,13 +107,13 @@ def _norm(b: Builder, x: Value, a: Attributes) -> Value:
 
 def _norm_gradient(b: Builder, op: Operation, dy: Value, x: Value, y: Value) -> Value:
     """sign(x) |x|^(p-1) / y^(p-1); 0 where the norm is 0. The infinite norms share it among their elements."""
-    order = float(attributes_of(op)["order"])
+    order = float(op.attributes["order"])
     none, one = like(b, 0.0, dy), like(b, 1.0, dy)
     if order == 0:
         return b.mul(x, none)
     if math.isinf(order):
         taken = b.eq(b.abs(x), y)
-        shares = b.reduce_sum(b.cast(taken, dtype="f32"), axes=attributes_of(op)["axes"], keep=True)
+        shares = b.reduce_sum(b.cast(taken, dtype="f32"), axes=op.attributes["axes"], keep=True)
         return b.select(taken, b.mul(b.sign(x), b.div(dy, shares)), none)
     if order == 1:
         return b.mul(b.sign(x), dy)

@@ -41,7 +41,7 @@ def _reduce(request: Request) -> HostPlan | None:
 @kernel_for("cumsum")
 def _cumsum(request: Request) -> HostPlan | None:
     (x,), (y,) = request.operands, request.results
-    axis, dtype = int(request.attributes["axis"]), host_name(x.dtype)  # type: ignore[arg-type]
+    axis, dtype = int(request.attributes["axis"]), host_name(x.dtype)
     if dtype is None or not (x.plain and y.plain) or not x.type.size:
         return None
     kernel = cumsum_kernel(math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), dtype)

@@ -18,7 +18,6 @@ from abele.ir.operation import REQUIRED, Arg, Gradient, NotDifferentiable, Primi
 from abele.ir.types import DType, TensorType, f16, f32, i32
 from abele.ops.rules import (
     Attributes,
-    attributes_of,
     like,
     need_axis,
     need_dtype,
@@ -45,7 +44,7 @@ def reduced(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
 
 def kept_shape(op: Operation) -> tuple[int, ...]:
     """The result's shape with the reduced dimensions as 1."""
-    axes = attributes_of(op)["axes"] if "axes" in attributes_of(op) else (attributes_of(op)["axis"],)
+    axes = op.attributes["axes"] if "axes" in op.attributes else (op.attributes["axis"],)
     return reduced(op.operands[0].shape, axes, True)
 
 
@@ -87,7 +86,7 @@ def _extreme_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     assert dy is not None
     taken = b.eq(x, spread_back(b, op.result, op))
     ones = b.cast(taken, dtype="f32")
-    shares = b.reduce_sum(ones, axes=attributes_of(op)["axes"], keep=True)
+    shares = b.reduce_sum(ones, axes=op.attributes["axes"], keep=True)
     each = b.div(to_float(b, spread_back(b, dy, op)), shares)
     return (b.cast_to(b.select(taken, each, like(b, 0.0, each)), x.dtype),)
 
@@ -96,7 +95,7 @@ def _product_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) 
     """The product of the other elements: by division where nothing is 0, else only the one 0 has any."""
     (dy,), (x,) = given, op.operands
     assert dy is not None
-    wide, axes = to_float(b, x), attributes_of(op)["axes"]
+    wide, axes = to_float(b, x), op.attributes["axes"]
     none, one = like(b, 0.0, wide), like(b, 1.0, wide)
     zero = b.eq(wide, none)
     zeros = b.reduce_sum(b.cast(zero, dtype="f32"), axes=axes, keep=True)
@@ -259,7 +258,7 @@ def _cumsum(operands: Sequence[np.ndarray], attributes: Attributes, results: Seq
 
 
 def _cumsum_gradient(b: Builder, op: Operation, given: Sequence[Value | None]) -> Sequence[Value | None]:
-    (dy,), axis = given, attributes_of(op)["axis"]
+    (dy,), axis = given, op.attributes["axis"]
     assert dy is not None
     return (b.flip(b.cumsum(b.flip(dy, axes=(axis,)), axis=axis), axes=(axis,)),)
 

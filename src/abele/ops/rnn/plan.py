@@ -11,11 +11,11 @@ many compute sets as time steps, whatever the number of tiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from abele.ir.graph import Attribute
+from abele.ir.graph import Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
@@ -28,7 +28,6 @@ from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 Pieces = Sequence[np.ndarray]
-Fields = Mapping[str, Attribute]
 
 
 def _weights(layer: Layer, layout: Layout, name: str) -> tuple[Access, tuple[ComputeSet, ...], tuple[TensorType, ...]]:
@@ -98,7 +97,7 @@ def _step(layer: Layer, t: int, weights: Access) -> ComputeSet:
     return ComputeSet("RnnStep", layer.grid, tuple(reads), tuple(writes), {"cell": layer.cell})
 
 
-def _spread(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _spread(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     return [pieces[0][None]]
 
 
@@ -106,19 +105,19 @@ def _spread_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chip.estimate("Copy", bytes=work.writes[0] * work.write_types[0].dtype.bytes)
 
 
-def _input(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _input(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     x, w, b = pieces
     return [np.einsum("ni,ghi->ngh", x, w) + b]
 
 
 def _input_cycles(chip: Chip, work: Work) -> np.ndarray:
-    x, gates = work.read_types[0], int(work.attributes["gates"])  # type: ignore[arg-type]
+    x, gates = work.read_types[0], int(work.attributes["gates"])
     n, h = work.lengths["row"], work.lengths["h"]
     bias = chip.estimate("Elementwise", n=work.writes[0], ops="add", dtype="f32", broadcast="inner", rows=n)
     return product_cycles(chip, 1, n, gates * h, x.shape[-1], str(x.dtype)) + bias
 
 
-def _step_vertex(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _step_vertex(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     """The last read is the cell (LSTM) or the recurrent bias (GRU)."""
     given, w, before, last = pieces
     h0, h1 = block.axes["h"]
@@ -254,7 +253,7 @@ def _cell_grad(cell: str, dh: np.ndarray, passed: np.ndarray | None, reserve: np
     return [from_h[None], carry[None], from_x[None]]
 
 
-def _last_grad(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _last_grad(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     dy, reserve, before, dh, *dc = pieces
     shape = dh.shape
     return _cell_grad(
@@ -268,7 +267,7 @@ def _through(gates: np.ndarray, w: np.ndarray) -> np.ndarray:
     return gates.reshape(gates.shape[1], len(w)) @ w
 
 
-def _step_grad_vertex(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _step_grad_vertex(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     dy, reserve, before, gates, w, passed = pieces
     cell, shape = str(attributes["cell"]), dy.shape[1:]
     dh, passed = dy[0] + _through(gates, w), passed[0]
@@ -277,7 +276,7 @@ def _step_grad_vertex(block: Block, pieces: Pieces, attributes: Fields) -> Piece
     return _cell_grad(cell, dh, passed, reserve[0], before.reshape(shape))
 
 
-def _state_grad_vertex(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _state_grad_vertex(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     gates, w, passed = pieces
     dh = _through(gates, w)
     return [dh, passed[0]] if attributes["cell"] == "lstm" else [dh + passed[0]]
@@ -296,22 +295,22 @@ def _through_cycles(chip: Chip, work: Work, at: int) -> np.ndarray:
     return product_cycles(chip, 1, work.lengths["b"], work.lengths["h"], depth, "f32")
 
 
-def _input_grad(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _input_grad(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     return [pieces[0] @ pieces[1]]
 
 
-def _weight_grad(block: Block, pieces: Pieces, attributes: Fields) -> Pieces:
+def _weight_grad(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     gates, given, *start = pieces
     return [weight_gradient(gates, fed_back(start[0], given) if start else given)]
 
 
 def _product_cycles(chip: Chip, work: Work) -> np.ndarray:
-    depth = int(work.attributes["depth"])  # type: ignore[arg-type]
+    depth = int(work.attributes["depth"])
     return product_cycles(chip, 1, work.lengths["m"], work.lengths["n"], depth, "f32")
 
 
 def _bias_cycles(chip: Chip, work: Work) -> np.ndarray:
-    depth = max(1, int(work.attributes["depth"]))  # type: ignore[arg-type]
+    depth = max(1, int(work.attributes["depth"]))
     return chip.estimate("Reduce", outputs=work.writes[0], depth=depth, dtype="f32", layout="strided")
 
 

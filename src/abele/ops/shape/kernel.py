@@ -71,7 +71,7 @@ def _into(source: Ref, spec: Spec, result: Spec, place: int, dtype: str) -> Laun
 @kernel_for("concat")
 def _concat(request: Request) -> HostPlan | None:
     (y,) = request.results
-    dtype, axis = host_name(y.dtype), int(request.attributes["axis"])  # type: ignore[arg-type]
+    dtype, axis = host_name(y.dtype), int(request.attributes["axis"])
     if dtype is None:
         return None
     launches, place = [], 0
@@ -87,9 +87,9 @@ def _pad(request: Request) -> HostPlan | None:
     dtype, low = host_name(y.dtype), a["low"]
     if dtype is None or not isinstance(low, tuple) or y.dtype == "u32":
         return None
-    value = Expr("const", (), dtype, value=a["value"])  # type: ignore[arg-type]
+    value = Expr("const", (), dtype, value=a["value"])
     fill = Launch(map_kernel(y.shape, [], [value], [Output(0, dtype, y.strides)]), (Ref("out", 0),))
-    place = sum(s * t for s, t in zip(low, y.strides, strict=True))  # type: ignore[operator]
+    place = sum(s * t for s, t in zip(low, y.strides, strict=True))
     return HostPlan((fill, _into(Ref("in", 0), x, y, place, dtype)))
 
 

@@ -14,7 +14,6 @@ from abele.ir.operation import REQUIRED, Arg, Gradient, Primitive, Sample, regis
 from abele.ir.types import DType, TensorType, boolean, f16, f32, i32
 from abele.ops.rules import (
     Attributes,
-    attributes_of,
     need_axis,
     need_operands,
     need_same_dtype,
@@ -138,7 +137,7 @@ _register(
     {"permutation": REQUIRED},
     _transpose_type,
     lambda operands, a: np.transpose(operands[0], a["permutation"]),
-    lambda b, op, dy: (b.transpose(dy, permutation=inverse(attributes_of(op)["permutation"])),),
+    lambda b, op, dy: (b.transpose(dy, permutation=inverse(op.attributes["permutation"])),),
     _transpose_samples,
     traits=frozenset({"any_strides", "uniform"}),
 )
@@ -197,7 +196,7 @@ def _slice(operands: Sequence[np.ndarray], a: Attributes) -> np.ndarray:
 def _slice_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
     """Zeros with the gradient at the places that were taken: spread apart where there are steps, then padded."""
     (x,) = op.operands
-    starts, steps = (attributes_of(op)[key] for key in ("starts", "steps"))
+    starts, steps = (op.attributes[key] for key in ("starts", "steps"))
     assert isinstance(starts, tuple) and isinstance(steps, tuple)
     for d, step in enumerate(steps):
         size = dy.shape[d]
@@ -255,7 +254,7 @@ def _pad(operands: Sequence[np.ndarray], a: Attributes) -> np.ndarray:
 
 
 def _pad_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
-    low, shape = attributes_of(op)["low"], op.operands[0].shape
+    low, shape = op.attributes["low"], op.operands[0].shape
     assert isinstance(low, tuple)
     stops = tuple(p + n for p, n in zip(low, shape, strict=True))
     return (b.slice(dy, starts=low, stops=stops, steps=(1,) * len(shape)),)
@@ -306,7 +305,7 @@ def pieces_of(shapes: Sequence[tuple[int, ...]], axis: int) -> list[int]:
 
 
 def _concat_gradient(b: Builder, op: Operation, dy: Value) -> Sequence[Value | None]:
-    axis = int(attributes_of(op)["axis"])
+    axis = int(op.attributes["axis"])
     shapes = [v.shape for v in op.operands]
     done = []
     for shape, start in zip(shapes, pieces_of(shapes, axis), strict=True):
@@ -358,7 +357,7 @@ _register(
     {"axes": REQUIRED},
     _flip_type,
     lambda operands, a: np.flip(operands[0], a["axes"]),
-    lambda b, op, dy: (b.flip(dy, axes=attributes_of(op)["axes"]),),
+    lambda b, op, dy: (b.flip(dy, axes=op.attributes["axes"]),),
     _flip_samples,
     traits=frozenset({"any_strides", "uniform"}),
 )

@@ -11,7 +11,7 @@ def _softmax(request: Request) -> HostPlan | None:
     (x,), (y,) = request.operands, request.results
     if not (x.plain and y.plain) or not x.type.size:
         return None
-    axis = int(request.attributes["axis"])  # type: ignore[arg-type]
+    axis = int(request.attributes["axis"])
     kernels = softmax(x.shape, axis, x.dtype, log=request.operation == "log_softmax")
     return in_order(kernels, (*ins(1), *outs(1)))
 
@@ -22,6 +22,6 @@ def _softmax_grad(request: Request) -> HostPlan | None:
     (dx,) = request.results
     if not (dy.plain and y.plain and dx.plain) or not y.type.size or dy.dtype != y.dtype:
         return None
-    axis = int(request.attributes["axis"])  # type: ignore[arg-type]
+    axis = int(request.attributes["axis"])
     kernels = softmax_gradient(y.shape, axis, y.dtype, log=request.operation == "log_softmax_grad")
     return in_order(kernels, (*reversed(ins(2)), *outs(1)))
