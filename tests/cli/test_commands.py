@@ -37,6 +37,12 @@ def test_profile_json_has_the_named_fields(abele) -> None:
     assert "wall_seconds" not in found
 
 
+def test_micro_batches_are_what_is_asked_for(abele) -> None:
+    pipeline = ("profile", "mlp", "--small", "--train", "--stages", "2", "--json")
+    assert abele(*pipeline, "--accumulate", "1").json["accumulation"] == 1
+    assert abele(*pipeline).json["accumulation"] == 4
+
+
 def test_profile_can_run_what_it_profiles(abele) -> None:
     found = abele("profile", f"{MODELS}:good", "--batch", "3", "--run", "2", "--json").json
     assert found["runs"] == 2 and found["wall_seconds"] > 0 and found["seconds"] > 0

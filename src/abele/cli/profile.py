@@ -38,8 +38,11 @@ def profile(
     train: bool = typer.Option(False, "--train", help="Profile a training step (default: inference)."),
     batch: int = typer.Option(1, min=1, help="Samples in a micro-batch."),
     half: bool = typer.Option(False, "--half", help="Half precision weights and activations."),
-    accumulate: int = typer.Option(
-        1, min=1, help="Micro-batches in a training step (turns, in a pipelined inference)."
+    accumulate: int | None = typer.Option(
+        None,
+        min=1,
+        help="Micro-batches in a training step (turns, in a pipelined inference); default: 2 × stages in a pipeline, "
+        "else 1.",
     ),
     replicas: int = typer.Option(1, min=1, help="Copies side by side on different data."),
     stages: int = typer.Option(1, min=1, help="Pipeline stages; the compiler cuts the model."),
@@ -88,7 +91,7 @@ def profile(
     if options is not None:
         given = {name for name in settings if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
         settings |= {name: v for name, v in read_options(options, train).items() if name not in given}
-    if settings["accumulate"] == 1:
+    if settings["accumulate"] is None:
         settings["accumulate"] = programs.usual_accumulation(settings["stages"], settings["phased"])
     with progress(as_json) as tell:
         asked = _Asked(model, system, settings, Cache() if cache else None, tell, weights=run > 0)
@@ -117,7 +120,9 @@ def show(document: Mapping[str, Any]) -> None:
     if document["stages"] > 1:
         turns = document["accumulation"]
         parts = "phases" if document["phased"] else "pipeline stages"
-        out.print(f"{document['stages']} {parts}, {turns} micro-batches in a step", markup=False)
+        out.print(
+            f"{document['stages']} {parts}, {turns} micro-batch{'' if turns == 1 else 'es'} in a step", markup=False
+        )
     how = "from the cache" if document["cached"] else f"{document['compile_seconds']:.2f} s of CPU"
     out.print(f"compiled {how}; captured in {document['capture_seconds']:.2f} s", markup=False)
     if "wall_seconds" in document:
