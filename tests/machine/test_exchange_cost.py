@@ -56,6 +56,34 @@ def test_what_it_raises_names_its_line(tmp_path: Path) -> None:
         chip.estimate("Gather", rows=1, row_elements=4)
 
 
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda received: received * -1.0, "are -64, which is no time"),
+        (lambda received: received * np.nan, "are nan, which is no time"),
+        (lambda received: None, "are None, no number"),
+        (lambda received: np.max(received), r"have the shape \(\), where received has \(2,\)"),
+        (lambda received: np.ones(3), r"have the shape \(3,\)"),
+    ],
+)
+def test_what_is_no_time_or_has_another_shape_is_refused(give, message: str) -> None:
+    chip = gc200.derive("own", exchange_cost=lambda chip, received, sent, **how: give(received))
+    with pytest.raises(UserProgramError, match=rf"exchange on the chip 'own' {message}.* At .*exchange_cost.py:\d+"):
+        exchange_cycles(chip, np.array([64, 8]), np.array([8, 8]))
+
+
+def test_a_function_of_other_arguments_is_refused_at_once() -> None:
+    def short(received, sent):
+        return received + sent
+
+    with pytest.raises(
+        UserProgramError, match=r"exchange_cost of the chip 'own' cannot be asked.*exchange_cost.py:\d+"
+    ):
+        gc200.derive("own", exchange_cost=short)
+    with pytest.raises(UserProgramError, match="which is no function"):
+        gc200.derive("own", exchange_cost=8)  # pyright: ignore[reportArgumentType]
+
+
 class Mesh:
     def __init__(self, width: float) -> None:
         self.width = width

@@ -146,6 +146,18 @@ def test_derived_numbers_know_where_they_come_from() -> None:
         Constant(1, "B", "", "assumed")
 
 
+def test_power_goes_with_tiles_unless_it_is_given() -> None:
+    half = gc200.derive("half", tiles=736)
+    assert (half.load_watts, half.idle_watts) == (gc200.load_watts / 2, gc200.idle_watts / 2)
+    assert half.provenance("load_watts").confidence == "assumed"
+    assert "736 of 'half'" in half.provenance("load_watts").source
+    assert half.derive("same", clock_hz=1e9).load_watts == half.load_watts
+    assert gc200.derive("own", tiles=736, load_watts=40.0).load_watts == 40.0
+    machine = find_system("m2000")
+    assert machine.derive("half", chip=half).watts == pytest.approx(machine.watts / 2)
+    assert machine.derive("own", chip=half, machine_watts=7.0).machine_watts == 7.0
+
+
 def test_keys_change_with_what_they_describe() -> None:
     def cost(chip, **fields):
         return 1

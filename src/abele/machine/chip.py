@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+import numpy as np
 
 from abele.errors import AbeleError, InvalidOption, UserProgramError, suggest
 from abele.machine.constants import FLOAT8, Constant, changed, checked, complete, dtype_bytes, number
@@ -113,6 +116,29 @@ class Chip:
                     remedy=f"{suggest(vertex, ESTIMATES)} A vertex of your own is registered first, with "
                     "abele.machine.cycles.estimate.".strip(),
                 )
+        self._check_exchange()
+
+    def _check_exchange(self) -> None:
+        """Refuse an ``exchange_cost`` that cannot be called as `ExchangeCost` is, before anything asks it."""
+        if self.exchange_cost is None:
+            return
+        try:
+            signature = inspect.signature(self.exchange_cost)
+        except ValueError:  # a builtin may tell no signature
+            return
+        except TypeError:
+            problem = f"it is {self.exchange_cost!r}, which is no function"
+        else:
+            try:
+                signature.bind(self, 0, 0, paired=False, messages=0, distance=0.0)
+                return
+            except TypeError as error:
+                problem = f"its arguments are {signature}: {error}"
+        raise UserProgramError(
+            f"The exchange_cost of the chip '{self.name}' cannot be asked; {problem}",
+            where=_defined_at(self.exchange_cost),
+            remedy="Write it as function(chip, received, sent, *, paired, messages, distance).",
+        )
 
     @classmethod
     def build(
@@ -148,12 +174,15 @@ class Chip:
             name: the new chip's name.
             vertex_costs: cycle estimates by vertex name, laid over this chip's own.
             exchange_cost: cycles of an exchange, see `ExchangeCost`; this chip's own unless given.
-            changes: new values by field name, as plain numbers (recorded as assumed) or as `Constant`.
+            changes: new values by field name, as plain numbers (recorded as assumed) or as `Constant`. Another number
+                of ``tiles`` takes ``idle_watts`` and ``load_watts`` with it, in proportion, unless they are given.
 
         Raises:
             InvalidOption: no field or vertex has such a name; the nearest names are suggested.
         """
         constants = dict(self.constants)
+        if "tiles" in changes:
+            changes = {**self._power_of(name, changes["tiles"]), **changes}
         values = changed(self, changes, constants)
         return dataclasses.replace(
             self,
@@ -164,6 +193,17 @@ class Chip:
             exchange_cost=exchange_cost or self.exchange_cost,
             **values,
         )
+
+    def _power_of(self, name: str, tiles: float | Constant) -> dict[str, Constant]:
+        """Watts of a chip like this one with another number of tiles: in proportion, an assumption."""
+        count = tiles.value if isinstance(tiles, Constant) else tiles
+        if not isinstance(count, (int, float)) or count == self.tiles:
+            return {}
+        source = f"assumed: in proportion to tiles, {count} of '{name}' to {self.tiles} of '{self.name}'"
+        return {
+            power: Constant(getattr(self, power) * count / self.tiles, "W", source, "assumed")
+            for power in ("idle_watts", "load_watts")
+        }
 
     def provenance(self, name: str) -> Constant:
         """The `Constant` behind the numeric field ``name``: value, unit, source, confidence."""
@@ -193,14 +233,28 @@ class Chip:
         return known(self, **fields)
 
     def exchange(self, received: Any, sent: Any, **how: Any) -> Any:
-        """Cycles of one exchange by the chip's own ``exchange_cost``; see `ExchangeCost` for the arguments."""
+        """Cycles of one exchange by the chip's own ``exchange_cost``; see `ExchangeCost` for the arguments.
+
+        Raises:
+            UserProgramError: it raised, or gave no cycles, or not the shape of ``received`` and ``sent``.
+        """
         assert self.exchange_cost is not None
-        return self._asked("an exchange", self.exchange_cost, received, sent, **how)
+        cycles = self._asked("an exchange", self.exchange_cost, received, sent, **how)
+        given = np.shape(cycles)
+        all_shapes = (np.shape(received), np.shape(sent), *(np.shape(value) for value in how.values()))
+        if not (_covers(np.broadcast_shapes(*all_shapes), given) and _covers(given, np.shape(received))):
+            raise UserProgramError(
+                f"The cycles of an exchange on the chip '{self.name}' have the shape {given}, where received has "
+                f"{np.shape(received)} and sent {np.shape(sent)}",
+                where=_defined_at(self.exchange_cost),
+                remedy="Return an entry for each entry of received: arithmetic and np.where, no sums or maxima over it.",
+            )
+        return cycles
 
     def _asked(self, what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What a function of the chip's own gives; what it raises becomes ``UserProgramError`` with its line."""
+        """What a function of the chip's own gives, which are finite cycles, 0 or more; else ``UserProgramError``."""
         try:
-            return function(self, *arguments, **named)
+            cycles = function(self, *arguments, **named)
         except AbeleError:
             raise
         except Exception as error:
@@ -208,6 +262,19 @@ class Chip:
                 f"The cycles of {what} on the chip '{self.name}' raised {type(error).__name__}: {error}",
                 where=line_of(error),
             ) from error
+        numbers = np.asarray(cycles)
+        if numbers.dtype.kind not in "biuf":
+            problem = f"are {cycles!r}, no number"
+        elif not np.all(np.isfinite(numbers) & (numbers >= 0)):
+            wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
+            problem = f"are {wrong.flat[0]:.6g}, which is no time"
+        else:
+            return cycles
+        raise UserProgramError(
+            f"The cycles of {what} on the chip '{self.name}' {problem}",
+            where=_defined_at(function),
+            remedy="Return finite cycles, 0 or more.",
+        )
 
     def estimate_of(self, vertex: str) -> Estimate:
         """The record behind `estimate`: function, source and confidence."""
@@ -287,6 +354,25 @@ class Chip:
         if self.exchange_cost is not None:
             digest.update(f"exchange={_function_key(self.exchange_cost)};".encode())
         return digest.hexdigest()
+
+
+def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether an array of ``other`` can be spread over one of ``shape`` without changing it."""
+    try:
+        return np.broadcast_shapes(shape, other) == shape
+    except ValueError:
+        return False
+
+
+def _defined_at(function: Any) -> str:
+    """``file:line`` where a function of the user's, or what an object that is called does, is written."""
+    if isinstance(function, Estimate):
+        function = function.function
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _function_key(value: Any, seen: set[int] | None = None) -> str:

@@ -84,8 +84,15 @@ class System:
         return dataclasses.replace(self, ipus=ipus, name=name or f"{re.sub('-x[0-9]+$', '', self.name)}-x{ipus}")
 
     def derive(self, name: str, *, chip: Chip | None = None, **changes: float | Constant) -> System:
-        """A system like this one with another chip or other numbers; an unknown field raises."""
+        """A system like this one with another chip or other numbers; an unknown field raises.
+
+        ``machine_watts`` goes with the ``load_watts`` of another chip, in proportion, unless it is given.
+        """
         constants = dict(self.constants)
+        if chip is not None and chip.load_watts != self.chip.load_watts and self.chip.load_watts:
+            watts = self.machine_watts * chip.load_watts / self.chip.load_watts
+            source = f"assumed: '{self.name}' in proportion to load_watts of '{chip.name}'"
+            changes = {"machine_watts": Constant(watts, "W per machine", source, "assumed"), **changes}
         values = changed(self, changes, constants)
         return dataclasses.replace(self, name=name, chip=chip or self.chip, constants=constants, **values)
 
