@@ -247,7 +247,7 @@ class Chip:
                 f"The cycles of an exchange on the chip '{self.name}' have the shape {given}, where received has "
                 f"{np.shape(received)} and sent {np.shape(sent)}",
                 where=_defined_at(self.exchange_cost),
-                remedy="Return an entry for each entry of received: arithmetic and np.where, no sums or maxima over it.",
+                remedy="Return an entry for each entry of received: arithmetic and np.where, no sum over it.",
             )
         return cycles
 
@@ -371,7 +371,9 @@ def _defined_at(function: Any) -> str:
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object that is called
+        code = getattr(vars(type(function)).get("__call__"), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
