@@ -99,7 +99,7 @@ class Sweep:
         except AbeleError:
             return ""
         program = self._digests[_captured_as(point)]
-        charging = source_digest("charge", "cost")
+        charging = source_digest("cost")
         text = f"{program}{options.describe()}{self._samples(loaded, options)}{charging}{system.name}"
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -121,7 +121,7 @@ class Trials:
 
     def _key(self, point: Point) -> str:
         executable = key_of(self.loaded(point.batch).graph, self.options(point))
-        return f"{executable}-{source_digest('charge', 'cost')[:16]}-{point.samples}-trial{VERSION}"
+        return f"{executable}-{source_digest('cost')[:16]}-{point.samples}-trial{VERSION}"
 
     def _tried(self, point: Point) -> Trial:
         found = self.profile(point)
