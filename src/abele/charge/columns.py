@@ -42,7 +42,7 @@ class Columns:
         key = ("missing", (read, *homes))
         if key not in self._by_value:
             column = np.zeros(read.grid.tiles, np.int64)
-            column[read.grid.tile(np.arange(read.grid.blocks))] = read.elements() - kept(read, homes)
+            column[read.grid.lies()] = read.elements() - kept(read, homes)
             self._by_value[key] = column
         return self._by_value[key]
 
@@ -51,7 +51,7 @@ class Columns:
 
         def make(grid: Grid) -> np.ndarray:
             column = np.zeros(grid.tiles, bool)
-            column[grid.tile(np.arange(grid.blocks))] = True
+            column[grid.lies()] = True
             return column
 
         return self._remember("covered", grid, make)
@@ -110,7 +110,7 @@ def most_sent(home: Layout, read: Layout) -> int:
     sent = most_held(home, read)
     if partitions_window(read):
         left = home.elements_on_tiles()
-        left[read.grid.tile(np.arange(read.grid.blocks))] -= kept(read, [home])
+        left[read.grid.lies()] -= kept(read, [home])
         return min(sent, int(left.max()))
     if _blocks(home.grid) != _blocks(read.grid) or home.shape != read.shape:
         return sent

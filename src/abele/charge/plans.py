@@ -7,6 +7,7 @@ each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +31,13 @@ class PlanCharger:
         self.by_step: dict[int, PlanCost] = {}
         self._numbers: dict[Plan, int] = {}
         self._number_of: dict[int, int] = {}
+
+    @cached_property
+    def still(self) -> Moved:
+        """The exchange of a compute set for which nothing moves: one record for all of them."""
+        none, nothing = np.zeros(self.schedule.tiles, np.int64), np.int64(0)
+        cycles = exchange_cycles_two_rates(self.chip, nothing, nothing)
+        return Moved(none, 0, 0, float(np.max(cycles)), 0.0, none)
 
     def plan(self, step: Step) -> PlanCost:
         """Cost of a step's plan."""
@@ -131,20 +139,24 @@ class PlanCharger:
         far: dict[str, int],
         ipu: int,
     ) -> Moved:
+        coming = [(access, self._received(access, homes[access.name], access.name in far)) for access in fetched]
+        if not any(elements.any() for _, elements in coming):
+            return self.still
         single, paired, runs, code = np.zeros((4, self.schedule.tiles), np.int64)
         sent, linked, links = 0, 0, 0.0
-        for access in fetched:
+        for access, elements in coming:
             size, layout = types[access.name].dtype.bytes, access.layout
             source, lies = far.get(access.name), homes[access.name]
-            elements = self.columns.missing(layout, lies) if source is None else self.columns.elements(layout)
             if not elements.any():
                 continue
             column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size
             gone = [(most_sent if source is None else most_held)(home, layout) for home in lies]
-            each = -(-int(elements.max()) // max(messages(home, layout) for home in lies))
-            runs += -(-elements // each)
-            code += self._code(lies, -(-elements // each), gone, each, size)
+            most = int(elements.max())
+            each = -(-most // max(messages(home, layout) for home in lies))
+            got = -(-elements // each) if each < most else (elements > 0).astype(np.int64)
+            runs += got
+            code += self._code(lies, got, gone, each, size)
             if source is None:
                 sent += sum(gone) * size
             else:
@@ -161,6 +173,10 @@ class PlanCharger:
         exchange = float(np.max(cycles))
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
+
+    def _received(self, access: Access, lies: Sequence[Layout], far: bool) -> np.ndarray:
+        """Elements of a read that each tile receives, ``int64[tiles]``; do not write to it."""
+        return self.columns.elements(access.layout) if far else self.columns.missing(access.layout, lies)
 
     def _distance(
         self,

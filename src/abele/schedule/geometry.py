@@ -65,13 +65,15 @@ def tiles_view(windows: Sequence[Window], shape: Sequence[int]) -> str:
 @lru_cache(maxsize=REMEMBERED)
 def columns(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The tile of every block, and ``[dimension, block]`` start and stop of its region; not to be written to."""
-    blocks = np.arange(layout.grid.blocks)
-    parts = layout.grid.parts(blocks)
-    shape = (len(layout.shape), len(blocks))
-    starts, stops = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    axes, dimensions = layout.grid.axes, len(layout.shape)
+    starts, stops = np.empty((2, dimensions, *(axis.parts for axis in axes)), np.int64)
+    parts = [np.arange(axis.parts) for axis in axes]
     for i, (span, size) in enumerate(zip(layout.spans, layout.shape, strict=True)):
-        starts[i], stops[i] = span.bounds(layout.grid, parts, size)
-    return np.asarray(layout.grid.tile(blocks)), starts, stops
+        # worked out for the parts of the one axis that the dimension follows, and laid over all others
+        bounds = (0, size) if span.axis is None else span.bounds(layout.grid, parts, size)
+        along = [-1 if j == span.axis else 1 for j in range(len(axes))]
+        starts[i], stops[i] = (np.reshape(bound, along if span.axis is not None else ()) for bound in bounds)
+    return layout.grid.lies(), *(each.reshape(dimensions, layout.grid.blocks) for each in (starts, stops))
 
 
 def lies_in(part: Layout, whole: Layout) -> bool:
@@ -86,14 +88,22 @@ def lies_in(part: Layout, whole: Layout) -> bool:
     if part.size != whole.size or part.grid.tiles != whole.grid.tiles:
         return False
     groups = common_dimensions(part.shape, whole.shape)
-    tile, start, stop, _ = _runs(part, [group[0] for group in groups])
-    held_by, have_start, have_stop, one_run = _runs(whole, [group[1] for group in groups])
-    block_on = np.full(whole.grid.tiles, -1)
-    block_on[held_by] = np.arange(len(held_by))
-    block = block_on[tile]
+    _, start, stop, _ = _runs(part, [group[0] for group in groups])
+    _, have_start, have_stop, one_run = _runs(whole, [group[1] for group in groups])
+    block, there = _beside(part.grid, whole.grid)
     empty = (stop <= start).any(axis=0)
     inside = (one_run[:, block] & (have_start[:, block] <= start) & (stop <= have_stop[:, block])).all(axis=0)
-    return bool((empty | ((block >= 0) & inside)).all())
+    return bool((empty | (there & inside)).all())
+
+
+def _beside(grid: Grid, other: Grid) -> tuple[np.ndarray | slice, np.ndarray | bool]:
+    """For every block of a grid the block of another on the same tile, as an index, and whether there is one."""
+    if (grid.blocks, grid.first, grid.tiles) == (other.blocks, other.first, other.tiles):
+        return slice(None), True
+    block_on = np.full(other.tiles, -1)
+    block_on[other.lies()] = np.arange(other.blocks)
+    block = block_on[grid.lies()]
+    return block, block >= 0
 
 
 def common_dimensions(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
@@ -126,6 +136,11 @@ def _runs(layout: Layout, groups: Sequence[range]) -> tuple[np.ndarray, np.ndarr
     """The tile of every block; of every group of dimensions ``[group, block]``: first element, element after the last,
     and whether the region is the whole run between them."""
     tile, starts, stops = columns(layout)
+    if all(len(dimensions) == 1 for dimensions in groups):
+        order = [dimensions[0] for dimensions in groups]
+        same = order == list(range(len(starts)))
+        low, high = (starts, stops) if same else (starts[order], stops[order])
+        return tile, low, high, np.ones(low.shape, bool)
     shape = len(groups), len(tile)
     low, high, one_run = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     for g, dimensions in enumerate(groups):
@@ -195,12 +210,9 @@ def _kept_in(read: Layout, home: Layout) -> np.ndarray:
     tile, start, stop = columns(read)
     if not sees(read, home):
         return np.zeros(len(tile), np.int64)
-    held_by, *bounds = columns(home)
-    block_on = np.full(home.grid.tiles, -1)
-    block_on[held_by] = np.arange(len(held_by))
-    block = block_on[tile]
-    first, last = (bound[:, block] for bound in bounds)
-    found = np.where(block >= 0, 1, 0)
+    block, there = _beside(read.grid, home.grid)
+    first, last = (bound[:, block] for bound in columns(home)[1:])
+    found = np.where(there, np.ones(len(tile), np.int64), 0)
     for ours, theirs in common_dimensions(read.shape, home.shape):
         if len(ours) == len(theirs) == 1:
             low, high = np.maximum(start[ours[0]], first[theirs[0]]), np.minimum(stop[ours[0]], last[theirs[0]])

@@ -94,6 +94,13 @@ class Grid:
         """The tile of each block."""
         return (self.first + block) % self.tiles
 
+    def lies(self) -> np.ndarray:
+        """The tiles of all blocks, in order."""
+        first = self.first % self.tiles
+        tiles = np.arange(first, first + self.blocks)
+        tiles[self.tiles - first :] -= self.tiles
+        return tiles
+
     def classes(self) -> tuple[np.ndarray, list[np.ndarray]]:
         """Blocks with equal part lengths: ``counts[c]``, and for every axis ``lengths[axis][c]``."""
         counts, lengths = np.ones(1, np.int64), [np.zeros(1, np.int64) for _ in self.axes]
@@ -225,7 +232,7 @@ class Layout:
     def elements_on_tiles(self) -> np.ndarray:
         """Elements on each tile, ``int64[tiles]``."""
         per_tile = np.zeros(self.grid.tiles, np.int64)
-        per_tile[self.grid.tile(np.arange(self.grid.blocks))] = self.elements()
+        per_tile[self.grid.lies()] = self.elements()
         return per_tile
 
     def region(self, block: int) -> tuple[slice, ...]:
