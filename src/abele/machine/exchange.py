@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from abele.errors import InvalidOption
 from abele.machine.chip import Chip
 from abele.machine.cycles.arith import Count, ceil_div, choose, largest
@@ -75,7 +77,7 @@ def pairs_share(run: Count, blocks: Count, bus: int, first: int = 0) -> Count:
 
 def _whole(cycles: Count) -> Count:
     """Cycles rounded up to whole ones."""
-    return -(-cycles // 1).astype("int64") if hasattr(cycles, "astype") else math.ceil(cycles)
+    return np.ceil(cycles).astype(np.int64) if isinstance(cycles, np.ndarray | np.generic) else math.ceil(cycles)
 
 
 def exchange_code_bytes(chip: Chip, received: Count = 0, sent: Count = 0, sent_bytes: Count = 0) -> Count:

@@ -76,6 +76,7 @@ def columns(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return layout.grid.lies(), *(each.reshape(dimensions, layout.grid.blocks) for each in (starts, stops))
 
 
+@lru_cache(maxsize=8192)
 def lies_in(part: Layout, whole: Layout) -> bool:
     """True when the region of every block of ``part`` is among what ``whole`` puts on the same tile.
 
