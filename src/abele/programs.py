@@ -27,6 +27,10 @@ OPTIMISERS = {
 }
 """Optimisers of the command line: kind, fixed numbers, attributes. The learning rate stays a hyper value."""
 
+OUTPUTS = ("loss", "all")
+"""What a training step returns to the host for every micro-batch: the loss alone, or all that the model returns (as
+``poptorch.OutputMode.All``)."""
+
 
 @dataclass
 class Loaded:
@@ -56,7 +60,14 @@ class Loaded:
 
 
 def load(
-    model: str, *, batch: int = 1, train: bool = False, half: bool = False, small: bool = False, weights: bool = False
+    model: str,
+    *,
+    batch: int = 1,
+    train: bool = False,
+    half: bool = False,
+    small: bool = False,
+    weights: bool = False,
+    output: str = "loss",
 ) -> Loaded:
     """Capture a model.
 
@@ -64,11 +75,14 @@ def load(
         model: a name of the zoo; ``file.py:function``, a function of the batch size (or of nothing) that returns a
             module and its inputs (a tuple, or a dict of keyword arguments); or a file with a graph in text form.
         weights: build real (random) weights, which running needs and profiling does not.
+        output: one of ``OUTPUTS``: what a training step returns; inference returns all.
     """
+    if output not in OUTPUTS:
+        raise InvalidOption(f"There is no output {output!r}", remedy=suggest(output, OUTPUTS) or "loss or all.")
     if batch < 1:
         raise InvalidOption(f"batch is {batch}", remedy="It must be at least 1.")
     if Path(model).suffix in (".txt", ".graph"):
-        return _from_text(Path(model), train)
+        return _from_text(Path(model), train, output)
     if model.endswith(".py"):
         raise InvalidOption(
             f"{model!r} names no function", remedy="Write file.py:function; it returns (module, inputs)."
@@ -104,7 +118,7 @@ def load(
         raise UserProgramError(f"The model {model!r} raised {type(error).__name__}: {error}", where=where) from error
     graph = captured.graph.replace(name=model.rsplit(":", 1)[-1].replace("-", "_"))
     if train:
-        graph = one_loss(graph, captured)
+        graph = _returned(one_loss(graph, captured), output)
     names = [n for n, p in captured.parameters.items() if p.requires_grad or p.device.type == "meta"]
     state, data = _values(model, captured, args, kwargs) if weights else ({}, {})
     return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start, fixed)
@@ -133,6 +147,15 @@ def one_loss(graph: Graph, captured: Any) -> Graph:
     loss = captured.losses[found[0]]
     kept = [(v, p) for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind != "loss"]
     kept.append((loss, Port("loss", "loss")))
+    return graph.replace(outputs=tuple(v for v, _ in kept), output_ports=tuple(p for _, p in kept))
+
+
+def _returned(graph: Graph, output: str) -> Graph:
+    """The graph without the outputs that a training step does not return; one that has no loss keeps them all."""
+    ports = graph.output_ports
+    if output == "all" or all(p.kind != "loss" for p in ports):
+        return graph
+    kept = [(v, p) for v, p in zip(graph.outputs, ports, strict=True) if p.kind != "anchor"]
     return graph.replace(outputs=tuple(v for v, _ in kept), output_ports=tuple(p for _, p in kept))
 
 
@@ -234,7 +257,7 @@ def _from_file(model: str, batch: int):
     return module, inputs, fixed
 
 
-def _from_text(path: Path, train: bool) -> Loaded:
+def _from_text(path: Path, train: bool, output: str) -> Loaded:
     try:
         graph = parse_graph(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -243,6 +266,8 @@ def _from_text(path: Path, train: bool) -> Loaded:
         raise InvalidOption(
             f"The graph {str(path)!r} is no text: {error}", remedy="Compare it with what `abele opt MODEL` prints."
         ) from error
+    if train:
+        graph = _returned(graph, output)
     data = graph.inputs_of("data")
     batch = next((v.shape[0] for v in data.values() if v.shape), 1)
     parameters = tuple(n for n, v in graph.inputs_of("state").items() if v.dtype.is_float)

@@ -22,6 +22,11 @@ Planner = typer.Option(
     "best", help="How the compiler plans: best, or poplibs (only what the vendor's libraries did, for comparison)."
 )
 
+Output = typer.Option(
+    "loss",
+    help="What a training step returns to the host for every micro-batch: loss, or all that the model returns.",
+)
+
 
 def planned(document: dict[str, Any], planner: str) -> dict[str, Any]:
     """A profile with its planner, and a note where that is not the best."""

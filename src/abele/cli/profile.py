@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from abele import programs
-from abele.cli.common import Json, Planner, console, plain, planned, print_json, progress, reported
+from abele.cli.common import Json, Planner, Output, console, plain, planned, print_json, progress, reported
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW
@@ -80,6 +80,7 @@ def profile(
         0, min=0, help="Tiles of each IPU set aside for transfers, which then run beside compute."
     ),
     accumulator: str = typer.Option("", help="Type of gradient accumulators: f16 or f32 (default: the gradient's)."),
+    output: str = Output,
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
@@ -170,9 +171,15 @@ class _Asked:
         s = settings
         tell(model, "capture")
         self.loaded = programs.load(
-            model, batch=s["batch"], train=s["train"], half=s["half"], small=s["small"], weights=weights
+            model,
+            batch=s["batch"],
+            train=s["train"],
+            half=s["half"],
+            small=s["small"],
+            weights=weights,
+            output=s["output"],
         )
-        apart = ("batch", "train", "half", "small")
+        apart = ("batch", "train", "half", "small", "output")
         asked = {name: value for name, value in s.items() if name not in apart}
         self.options = programs.compile_options(self.loaded, system=system, **asked)
         self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from abele.cli.common import Json, console, print_json, progress, write_file
+from abele.cli.common import Json, Output, console, print_json, progress, write_file
 from abele.machine.system import find_system
 from abele.sweep import ENGINES, Point, Row, Sweep, combinations, each, parse
 from abele.sweep.charge import default_cache
@@ -34,6 +34,7 @@ def sweep(
     system: str = typer.Option("bow-2000", help="Machine to start from: a name (`abele systems`) or file.py:name."),
     train: bool = typer.Option(False, "--train", help="A training step (default: inference)."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
+    output: str = Output,
     out: Path | None = typer.Option(None, help="Parquet file for the rows; what is in it already is not done again."),
     plot: Path | None = typer.Option(None, help="Picture of the sweep: .svg, .png, .pdf or .html."),
     jobs: int = typer.Option(0, min=0, help="Processes; 0 for one on each core."),
@@ -51,7 +52,7 @@ def sweep(
     if plot is not None:
         drawing.check(plot)
     known = [] if out is None else table.read_rows(out)
-    work = Sweep(model, system, train, small, default_cache() if cache else None)
+    work = Sweep(model, system, train, small, default_cache() if cache else None, output)
     rows: dict[int, Row] = {}
     try:
         with progress(as_json) as tell:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from abele.cli.common import Json, Planner, console, print_json, write_file
+from abele.cli.common import Json, Output, Planner, console, print_json, write_file
 from abele.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def tune(
     half: bool = typer.Option(False, "--half", help="Half precision weights and activations."),
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     planner: str = Planner,
+    output: str = Output,
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     minutes: float = typer.Option(3.0, min=0.0, help="Stop after this long with the best so far; 0 for no limit."),
     exhaustive: bool = typer.Option(False, "--exhaustive", help="Try every point that bounds do not exclude."),
@@ -84,6 +85,7 @@ def tune(
         largest_batch=largest_batch,
         only=restricted,
         planner=planner,
+        output=output,
     )
     with _progress(json, minutes) as tell:
         tuned = search(
@@ -120,6 +122,7 @@ def _command(wanted: Wanted, system: str) -> str:
     words += [flag for flag, given in (("--train", w.train), ("--half", w.half), ("--small", w.small)) if given]
     words += ["--optimizer", w.optimizer] if w.train and w.optimizer != "sgd" else []
     words += ["--planner", w.planner] if w.planner != "best" else []
+    words += ["--output", w.output] if w.train and w.output != "loss" else []
     return shlex.join(words)
 
 

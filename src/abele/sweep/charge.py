@@ -51,7 +51,7 @@ class Sweep:
     """A model and a machine; called with a point it gives its row. It travels to other processes and machines.
 
     Attributes:
-        model, train, small: as ``programs.load`` takes them.
+        model, train, small, output: as ``programs.load`` takes them.
         system: the machine that points change, by name or as ``file.py:name``, which every process loads for itself.
         cache: directory of the cache of executables, ``None`` to compile afresh.
         captured: the model as it was captured for each value of ``CAPTURED``, or why it could not be.
@@ -62,6 +62,7 @@ class Sweep:
     train: bool = False
     small: bool = False
     cache: str | None = None
+    output: str = "loss"
     captured: dict[tuple[Any, ...], Loaded | str] = field(default_factory=dict)
     _digests: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
@@ -79,7 +80,9 @@ class Sweep:
             batch, half = key
             tell(self.model, f"capture, batch {batch}")
             try:
-                found = programs.load(self.model, batch=batch, train=self.train, half=half, small=self.small)
+                found = programs.load(
+                    self.model, batch=batch, train=self.train, half=half, small=self.small, output=self.output
+                )
             except AbeleError as error:
                 self.captured[key] = f"{type(error).__name__}: {error}"
                 refused = refused or error

@@ -75,7 +75,7 @@ class Wanted:
     """What is asked for.
 
     Attributes:
-        model: as ``programs.load`` takes it, with ``train``, ``half``, ``small`` and ``optimizer``.
+        model: as ``programs.load`` takes it, with ``train``, ``half``, ``small``, ``output`` and ``optimizer``.
         system: the machine.
         goal: one of ``GOALS``: samples a second, seconds of a device iteration, or joules a sample.
         global_batch: samples in a step, exactly; or ``None``, when ``largest_batch`` bounds them.
@@ -94,6 +94,7 @@ class Wanted:
     largest_batch: int = LARGEST_BATCH
     only: Mapping[str, tuple] = field(default_factory=dict)
     planner: str = "best"
+    output: str = "loss"
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
@@ -107,7 +108,9 @@ class Wanted:
 
     def load(self, batch: int) -> Loaded:
         """The model, captured with this micro-batch."""
-        return programs.load(self.model, batch=batch, train=self.train, half=self.half, small=self.small)
+        return programs.load(
+            self.model, batch=batch, train=self.train, half=self.half, small=self.small, output=self.output
+        )
 
 
 def _check(name: str, values: tuple[Any, ...], system: System) -> None:
