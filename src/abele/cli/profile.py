@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from abele import programs
-from abele.cli.common import Json, Planner, Output, console, plain, planned, print_json, progress, reported
+from abele.cli.common import Json, Output, Planner, console, plain, planned, print_json, progress, reported
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW

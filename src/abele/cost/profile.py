@@ -41,6 +41,7 @@ class StepProfile:
         vertices, received, linked, flops: of one run on one replica; bytes over the exchange and over links.
         balance: mean over the tiles of an IPU of the time that their vertices take, as a share of the slowest's.
         types: result types, or operand types where there are none.
+        stream, streamed: of a transfer with the host its stream, and the bytes of one run on one replica.
     """
 
     name: str
@@ -54,6 +55,8 @@ class StepProfile:
     flops: int = 0
     balance: float = 0.0
     types: str = ""
+    stream: str = ""
+    streamed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         o = self.origin
@@ -72,6 +75,8 @@ class StepProfile:
             "flops": self.flops,
             "balance": self.balance,
             "types": self.types,
+            "stream": self.stream,
+            "streamed_bytes": self.streamed,
         }
 
 
@@ -353,6 +358,8 @@ def _step(
         _flops(step, known),
         plan.busy / compute if compute else 0.0,
         " ".join(str(use.type) for use in shown),
+        str(step.attributes.get("stream", "")),
+        sum(use.type.bytes for use in shown) if "stream" in step.attributes else 0,
     )
 
 

@@ -75,7 +75,7 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     rows = [row for row in profile["by_operation"] if row["cycles"]]
     for row in rows[:operations]:
         heaviest.add_row(
-            _text(row["key"]),
+            _text(row["key"] + _streamed(profile["steps"], row["key"])),
             f"{row['times']:,}",
             f"{row['cycles']:,.0f}",
             share(row["cycles"], total),
@@ -95,6 +95,16 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
 def _text(text: str, style: str = "") -> Text:
     """Text as it is: a name from a model may hold what looks like markup; a terminal takes no control characters."""
     return Text("".join(c if c.isprintable() else "�" for c in text), style=style)
+
+
+def _streamed(steps: Sequence[Document], name: str) -> str:
+    """Of transfers with the host: the largest tensor, which turn it is of apart."""
+    found = [step for step in steps if step["name"] == name and step.get("streamed_bytes")]
+    if not found:
+        return ""
+    most = max(found, key=lambda step: step["streamed_bytes"])
+    what = f"output {most['stream']}" if most["stream"].isdigit() else most["stream"]
+    return f" ({'largest: ' if len(found) > 1 else ''}{what} {most['types']}, {size(most['streamed_bytes'])})"
 
 
 def _parts(by: Mapping[str, float], whole: float, digits: int, least: float = 0.0) -> str:
