@@ -114,8 +114,8 @@ def load(
     except Exception as error:
         where = user.line_of(error)
         if user.raised_by_us(error):
-            raise Bug(f"Capturing {model!r} failed with {type(error).__name__}: {error}", where=where) from error
-        raise UserProgramError(f"The model {model!r} raised {type(error).__name__}: {error}", where=where) from error
+            raise Bug(f"Capturing {model!r} failed with {user.said(error)}", where=where) from error
+        raise UserProgramError(f"The model {model!r} raised {user.said(error)}", where=where) from error
     graph = captured.graph.replace(name=model.rsplit(":", 1)[-1].replace("-", "_"))
     if train:
         graph = _returned(one_loss(graph, captured), output)
@@ -245,7 +245,7 @@ def _from_file(model: str, batch: int):
     except AbeleError:
         raise
     except Exception as error:
-        raise UserProgramError(f"{model} raised {type(error).__name__}: {error}", where=user.line_of(error)) from error
+        raise UserProgramError(f"{model} raised {user.said(error)}", where=user.line_of(error)) from error
     if not isinstance(made, tuple) or len(made) != 2:
         raise InvalidOption(
             f"{model} returned {type(made).__name__}",

@@ -47,11 +47,16 @@ def load_file(path: Path | str, remedy: str = "") -> ModuleType:
         raise
     except Exception as error:
         del sys.modules[name]
-        raise UserProgramError(f"{path} raised {type(error).__name__}: {error}", where=line_of(error)) from error
+        raise UserProgramError(f"{path} raised {said(error)}", where=line_of(error)) from error
     finally:
         sys.path.remove(folder)
     _LOADED[name] = written, module
     return module
+
+
+def said(error: BaseException) -> str:
+    """The kind of an error and its message, without the frames of C++ that torch may append."""
+    return f"{type(error).__name__}: {error}".partition("\nException raised from ")[0]
 
 
 def line_of(error: BaseException) -> str:

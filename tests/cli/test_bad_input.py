@@ -259,3 +259,11 @@ def test_output_that_finds_no_space(arguments: list[str]) -> None:
         )
     assert done.returncode == 2
     assert "no space" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_message_of_torch_ends_before_its_frames(abele) -> None:
+    Path("mine.py").write_text(
+        "import torch\ndef net(batch):\n    return torch.nn.Linear(2, 2), (torch.ones(batch, 2),)\n"
+    )
+    told = abele("profile", "mine.py:net", "--batch", str(10**20)).one_paragraph()
+    assert "mine.py:3" in told and "frame #" not in told
