@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from abele.compile.choose import Chooser, Look
+from abele.compile.choose import Chooser
 from abele.compile.passes.hoist import LOAD
 from abele.errors import Bug, InvalidOption
 from abele.ir.graph import Graph, Operation, Port, Value
@@ -74,17 +74,13 @@ class _Lowering:
         uses = {v: Use(p, v.type) for v, p in zip(graph.inputs, parameters, strict=True)}
         nodes: list[Node] = []
 
-        def known(value: Value) -> Layout | None:
-            return self.drafts[uses[value].tensor].home if value in uses else None
-
-        look = Look.over(graph, known, self.question)
         for op in graph.operations:
             if has(op, "view"):
                 uses[op.result] = Use(uses[op.operands[0]].tensor, op.result.type)
             elif op.name in CONTROL:
                 nodes.append(self.control(graph.name, op, uses))
             else:
-                nodes.append(self.step(graph.name, op, uses, look))
+                nodes.append(self.step(graph.name, op, uses))
         results = tuple(uses[v].tensor for v in graph.outputs)
         return Function(graph.name, tuple(parameters), results, tuple(nodes))
 
@@ -122,9 +118,9 @@ class _Lowering:
 
     # steps --------------------------------------------------------------------------------------------------
 
-    def step(self, where: str, op: Operation, uses: dict[Value, Use], look: Look) -> Step:
+    def step(self, where: str, op: Operation, uses: dict[Value, Use]) -> Step:
         operands = tuple(uses[v] for v in op.operands)
-        plan = self.plan(op, operands, look)
+        plan = self.plan(op, operands)
         self.adopt_homes(plan, operands)
         results = []
         kind = "remote" if op.name == "remote_store" else "value"
@@ -134,9 +130,9 @@ class _Lowering:
             uses[value] = results[-1]
         return Step(op.name, operands, tuple(results), op.attributes, plan, op.origin)
 
-    def plan(self, op: Operation, operands: tuple[Use, ...], look: Look) -> Plan:
+    def plan(self, op: Operation, operands: tuple[Use, ...]) -> Plan:
         question = self.question(op, [self.drafts[u.tensor].home for u in operands])
-        plan = self.chooser.best(op, question, look)
+        plan = self.chooser.best(question)
         if len(plan.homes) != len(op.results):
             raise Bug(f"The plan of {op.name} leaves {len(plan.homes)} results, it has {len(op.results)}")
         if self.small(op) and plan.sets:
