@@ -54,6 +54,11 @@ class Trainer:
             if isinstance(optimizer, optim.Optimizer):
                 optimizer.connect(self._handing_over())
 
+    def stepped(self) -> None:
+        """Let the schedulers of PyTorch, which look for a call of ``step``, know that the weights were updated."""
+        if self.optimizer is not None:
+            self.optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
+
     def _handing_over(self) -> Callable[[], None]:
         weak = self._refresh
 

@@ -261,6 +261,7 @@ class PoplarExecutor(Attachment):
             if program.training and program.updated:
                 self._device_ahead = True
             self._trainer.ahead = self._training
+            self._trainer.stepped()
             for short, anchor in self._options.anchored_tensors.items():
                 self._anchored[short] = program.engine.read(anchor.long_name.removeprefix("UpdatedVar___"))
             program.write_back(arrays, leaves)
@@ -340,7 +341,8 @@ class PoplarExecutor(Attachment):
                 "already compiled with another one: call destroy() on it first."
             )
         self._options._unfreeze()
-        training.setMeanAccumulationAndReplicationReductionStrategy(running)
+        # Not through the setter, which says that the option has no effect: the user has not set it.
+        training.createOrSet(meanAccumulationAndReplicationReductionStrategy=running)
         self._options._freeze()
 
     # -- the end ---------------------------------------------------------------------------------------

@@ -6,12 +6,14 @@ import copy
 import gc
 import io
 import pickle
+import warnings
 
 import pytest
 import torch
 from torch import nn
 
 import poptorch
+from poptorch import _logging
 
 
 class Regression(nn.Module):
@@ -448,3 +450,31 @@ def test_a_module_can_be_unwrapped_for_a_while():
     poptorch._impl.rewrapModelIfNecessary(module)
     executor(X, TARGET)
     assert not torch.equal(module.fc.weight, before)
+
+
+def test_what_the_user_has_not_set_is_not_warned_of(caplog, monkeypatch):
+    monkeypatch.setattr(_logging, "_seen", set())
+    module = Regression()
+    optimizer = poptorch.optim.AdamW(module.parameters(), lr=0.1, accum_type=torch.float16)
+    model = poptorch.trainingModel(module, optimizer=optimizer)
+    strategy = model.options.Training.meanAccumulationAndReplicationReductionStrategy
+    assert strategy is poptorch.MeanReductionStrategy.Running
+    assert not caplog.records
+    model.destroy()
+
+
+@pytest.mark.parametrize("kind", [poptorch.optim.SGD, torch.optim.SGD])
+def test_a_schedule_of_learning_rates_warns_of_nothing(kind, caplog):
+    module = Regression()
+    optimizer = kind(module.parameters(), lr=0.1)
+    model = poptorch.trainingModel(module, optimizer=optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        for _ in range(2):
+            model(torch.ones(1, 3), torch.zeros(1, 2))
+            schedule.step()
+            model.setOptimizer(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    assert not caplog.records
+    model.destroy()

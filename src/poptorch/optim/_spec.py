@@ -86,6 +86,10 @@ SUBCLASS_WARNING = (
 )
 
 
+OF_SCHEDULERS = frozenset({"step", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"})
+"""What PyTorch's schedulers of learning rates leave in the optimizers and groups that they drive."""
+
+
 class AttributeTracker:
     """Warns once about each attribute of an optimizer that appears after the first look and is not used."""
 
@@ -98,7 +102,7 @@ class AttributeTracker:
     def look(self, place: str, present: set[str], rule: str) -> None:
         """Compare the attributes ``present`` at ``place`` with those of the first look."""
         first = self._first.setdefault(place, present)
-        for name in sorted(present - first):
+        for name in sorted(present - first - OF_SCHEDULERS):
             if (place, name) not in self._warned and not self.relaxed:
                 self._warned.add((place, name))
                 logger.warning("Ignoring unexpected %s attribute '%s' in %s optimizer", place, name, _DISPLAY[rule])
