@@ -168,7 +168,7 @@ class Worker:
                 self._wait_for_start()
             self._obey()
         if self._ring is None:
-            raise RuntimeError("The data set is empty: it gives no element.")
+            raise RuntimeError("The data set gives nothing: it is empty, or does not fill one batch.")
 
     def _make_ring(self, element: Any) -> None:
         tensors = flatten(element)

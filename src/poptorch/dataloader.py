@@ -31,6 +31,16 @@ _START_METHODS = {
 }
 #: How long a worker may take to stop by itself before it is stopped, in seconds.
 PATIENCE = 5.0
+#: The worker's name, by which a process that is being started as one knows it while it imports the user's program.
+_WORKER = "poptorch data loader"
+#: Exit code of a worker whose import of the user's program came to make a data loader again.
+_UNGUARDED = 78
+_GUARD = (
+    "The process that loads ahead imports the program, which makes a data loader outside of "
+    '`if __name__ == "__main__":` and would do so without end. '
+    "Put the program's statements under that line, or use "
+    "sharing_strategy=poptorch.SharingStrategy.Fork or mode=DataLoaderMode.Sync."
+)
 #: The part of a data set whose loss at the end of each epoch is warned of.
 NOTABLE_LOSS = 0.1
 
@@ -144,7 +154,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 arguments["shuffle"] = shuffle
             if auto_distributed_partitioning and options.Distributed.numProcesses > 1:
                 self._partition(arguments)
-            self._warn_of_losses(arguments)
+            self._check_losses(arguments, batch_size, mode)
         self._recipe = recipe
         super().__init__(**arguments)
         if mode is DataLoaderMode.Sync:
@@ -194,7 +204,8 @@ class DataLoader(torch.utils.data.DataLoader):
         arguments = {**recipe.arguments, "batch_size": worker_size or size, "drop_last": False}
         return dataclasses.replace(recipe, arguments=arguments, rebatched_size=size)
 
-    def _warn_of_losses(self, arguments: dict[str, Any]) -> None:
+    def _check_losses(self, arguments: dict[str, Any], batch_size: int | None, mode: DataLoaderMode) -> None:
+        """Warn of what ``drop_last`` drops; an asynchronous loader that drops everything is an error."""
         dataset, size = arguments["dataset"], arguments["batch_size"]
         if not arguments["drop_last"] or isinstance(dataset, torch.utils.data.IterableDataset):
             return
@@ -204,11 +215,10 @@ class DataLoader(torch.utils.data.DataLoader):
         except TypeError:
             return
         if length < size:
-            logger.warning(
-                "The data set has %d elements, fewer than the %d of one call: with drop_last=True there is no batch.",
-                length,
-                size,
-            )
+            what = f"{length} samples do not fill one batch of {_product(size, batch_size, self._options)}"
+            if mode is not DataLoaderMode.Sync:
+                raise Error(f"{what}: take a smaller one, or pass drop_last=False.")
+            logger.warning("%s: with drop_last=True there is no batch.", what)
         elif length % size:
             # A few elements are what the default is known for; a good part of the data is worth a warning.
             logger.log(
@@ -256,6 +266,18 @@ def micro_batches_per_call(options: Options) -> int:
         f"{options.input_group_size}.",
     )
     return options.device_iterations * groups * options.Training.gradient_accumulation
+
+
+def _product(size: int, batch_size: int | None, options: Options) -> str:
+    """The size of a batch with its factors, those above 1 alone."""
+    factors = {
+        "micro-batch": batch_size or 1,
+        "accumulation": options.Training.gradient_accumulation,
+        "replicas": options.replication_factor // options.input_group_size,
+        "device iterations": options.device_iterations,
+    }
+    shown = [f"{name} {n}" for name, n in factors.items() if n > 1 or name == "micro-batch"]
+    return f"{size} = {' × '.join(shown)}"
 
 
 class AsynchronousDataAccessor:
@@ -342,6 +364,9 @@ class _WorkerHandle:
 
     def __init__(self, worker: Worker, method: str) -> None:
         self._process: Any = None
+        starting: Any = torch.multiprocessing.current_process()
+        if getattr(starting, "_inheriting", False) and starting.name == _WORKER:
+            os._exit(_UNGUARDED)  # the reader says what to do; an exception would print its traceback here too
         context: Any = torch.multiprocessing.get_context(method)
         if method == "forkserver":
             # The server imports PyTorch once; else every worker would, which takes seconds.
@@ -353,7 +378,7 @@ class _WorkerHandle:
         self._at_end = False
         self._conn, theirs = context.Pipe()
         process = context.Process(
-            target=worker.run, args=(theirs, self._conn if method == "fork" else None), daemon=False
+            target=worker.run, args=(theirs, self._conn if method == "fork" else None), daemon=False, name=_WORKER
         )
         try:
             process.start()
@@ -394,6 +419,8 @@ class _WorkerHandle:
         self._process.join(PATIENCE)
         code = self._process.exitcode
         self.stop()
+        if code == _UNGUARDED:
+            raise Error(_GUARD) from None
         raise Error(f"The data loader's worker thread {what}: its process ended with exit code {code}.")
 
     def _ask(self, command: Command) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -205,7 +207,28 @@ def test_what_drop_last_drops_is_logged(caplog):
     messages = [r.getMessage() for r in caplog.records]
     assert len(messages) == 2
     assert "drops 3 of the 11 elements" in messages[0]
-    assert "3 elements, fewer than the 4" in messages[1]
+    assert "3 samples do not fill one batch of 4 = micro-batch 4" in messages[1]
+
+
+def test_data_that_fill_no_batch_say_what_one_is():
+    options = poptorch.Options().deviceIterations(2).replicationFactor(3)
+    options.Training.gradientAccumulation(341)
+    what = r"^2000 samples do not fill one batch of 8184 = micro-batch 4 × accumulation 341 × replicas 3 × device iter"
+    with pytest.raises(poptorch.Error, match=what):
+        poptorch.DataLoader(options, Numbers(2000), batch_size=4, mode=DataLoaderMode.Async)
+
+
+def test_a_program_without_its_guard_is_told_so(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import poptorch, torch\n"
+        "data = torch.utils.data.TensorDataset(torch.ones(4, 3))\n"
+        "poptorch.DataLoader(poptorch.Options(), data, mode=poptorch.DataLoaderMode.Async)\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1 and "EOFError" not in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr.strip().splitlines()[-1]
 
 
 def test_workers_stay_by_default():
