@@ -162,7 +162,9 @@ def test_run_passes_arguments_and_keeps_the_exit_status(abele, tmp_path: Path) -
     assert done.status == 0 and "['--its-own', 'option']" in done.out
     assert abele("run", script, "exit").status == 3
     failed = abele("run", script, "fail")
-    assert failed.status == 2 and "on purpose" in failed.err and "program.py" in failed.err
+    assert failed.status == 1 and failed.err.count("on purpose") == 2  # its line of source, and the message
+    assert 'program.py", line 5' in failed.err and "runpy" not in failed.err and "Traceback" not in failed.err
+    assert "runpy" in abele("run", "--traceback", script, "fail").err
 
 
 def test_run_json_is_one_document_whatever_the_program_prints(abele, tmp_path: Path) -> None:
@@ -203,6 +205,19 @@ def test_run_says_what_a_poptorch_program_costs_on_several_machines(abele, tmp_p
     assert done.err.count("loss") == 2 and (tmp_path / "r" / "report.html").is_file()
     shown = abele("run", "--system", "m2000", "--system", "bow-2000", script)
     assert shown.out.count("loss") == 2 and "m2000" in shown.out and "bow-2000" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("raise KeyboardInterrupt", 130), ("model(torch.ones(9, 4))", 1), ("raise SystemExit(3)", 3)]
+)
+def test_run_charges_what_ran_before_the_program_stopped(abele, tmp_path: Path, end: str, status: int) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM + end + "\n")
+    done = abele("run", "--report", tmp_path / "r", script)
+    assert done.status == status and "modelled time" in done.out
+    assert (tmp_path / "r" / "report.html").is_file()
+    assert "site-packages" not in done.err and "src/poptorch" not in done.err
+    assert abele("run", "--json", script).json["programs"][0]["runs"] == 2
 
 
 def test_the_command_is_a_program() -> None:

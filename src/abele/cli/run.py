@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import runpy
 import sys
+import traceback
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from abele.cli.common import Json, Planner, console, planned, print_json, progress, reported, systems
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
+from abele.user import is_own
+
+if TYPE_CHECKING:
+    from abele.compile.session import CompiledProgram, Session
+    from abele.machine import System
 
 
 def register(app: typer.Typer) -> None:
@@ -36,9 +42,15 @@ def run(
     planner: str = Planner,
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
+    all_lines: bool = typer.Option(
+        False, "--traceback", help="Where the program raises, show all lines on the way, not only its own."
+    ),
     json: bool = Json,
 ):
-    """Run a Python program on a chosen machine: real numbers here, and the modelled cost there."""
+    """Run a Python program on a chosen machine: real numbers here, and the modelled cost there.
+
+    The exit status is the program's own. One that is interrupted or raises is charged for what it has compiled and run.
+    """
     from abele.compile.cache import Cache
     from abele.compile.session import Session, opened
     from abele.ops.plans.planning import PlanOptions
@@ -52,12 +64,34 @@ def run(
     plan = PlanOptions(planner=planner)
     session = Session(machines[0], Cache() if cache else None, plan=plan, options_file=options)
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.
+    stop: BaseException | None = None
     with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
-        _execute(script, context.args)
-    ran = [p for p in session.programs if p.runs]
+        try:
+            _execute(script, context.args)
+        except (AbeleError, KeyboardInterrupt, typer.Exit) as error:
+            stop = error
+    shown = [p for p in session.programs if p.runs or stop is not None]
+    if shown or stop is None:
+        _charge(script, shown, machines, session, report, json)
+    if stop is None:
+        return
+    if isinstance(stop.__cause__, Exception):
+        sys.stderr.write(_lines_of(stop.__cause__, everything=all_lines))
+    raise stop
+
+
+def _charge(
+    script: Path,
+    shown: list[CompiledProgram],
+    machines: list[System],
+    session: Session,
+    report: Path | None,
+    json: bool,
+) -> None:
+    """Charge the programs of a script on every machine, and show that."""
     documents = []
     with progress(json) as tell:
-        for program in ran:
+        for program in shown:
             for machine in machines:
                 tell(program.name, machine.name)
                 documents.append(_charged(program, machine, session))
@@ -77,21 +111,40 @@ def _execute(script: Path, arguments: list[str]) -> None:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as stop:
         if stop.code not in (None, 0):
+            if not isinstance(stop.code, int):
+                sys.stderr.write(f"{stop.code}\n")
             raise typer.Exit(stop.code if isinstance(stop.code, int) else 1) from None
     except (AbeleError, KeyboardInterrupt):
         raise
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        raise UserProgramError(
-            f"{script} raised {type(error).__name__}: {error}", remedy="Its traceback is above."
-        ) from error
+        raised = UserProgramError(f"{script} raised {type(error).__name__}: {error}")
+        raised.exit_status = 1  # as without the command
+        raise raised from error
     finally:
         sys.argv, sys.path[:] = before
 
 
-def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
+def _lines_of(error: Exception, everything: bool) -> str:
+    """The lines of the user's on the way to an error, its message apart; or the whole traceback.
+
+    What led to the error is shown too where it came up in the user's own lines.
+    """
+    if everything:
+        return "".join(traceback.format_exception(error))
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    text = ""
+    if isinstance(earlier, Exception) and earlier.__traceback__ is not None:
+        innermost = traceback.extract_tb(earlier.__traceback__)[-1]
+        if is_own(innermost.filename):
+            text = f"{_lines_of(earlier, everything)}{''.join(traceback.format_exception_only(earlier))}\nand then\n\n"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    lines = traceback.format_list(own)
+    if isinstance(error, SyntaxError):
+        lines += traceback.format_exception_only(error)[:-1]
+    return text + ("The program's own lines (--traceback shows all):\n" + "".join(lines) if lines else "")
+
+
+def _charged(program: CompiledProgram, machine: System, session: Session) -> dict[str, Any]:
     """One program on one machine: compiled for it unless it is the one that ran."""
     from abele.compile.executable import compile_graph
     from abele.cost import cost, explain
@@ -113,7 +166,7 @@ def _charged(program: Any, machine: Any, session: Any) -> dict[str, Any]:
         "cached": executable.cached,
         "compile_seconds": executable.compile_seconds,
         "runs": program.runs,
-        "wall_seconds": program.wall_seconds / program.runs,
+        "wall_seconds": program.wall_seconds / program.runs if program.runs else None,
     }
 
 
@@ -131,10 +184,8 @@ def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> 
         show_fit(group[0])
         if machines > 1:
             out.print(comparison(group))
-        wall = group[0]["wall_seconds"]
-        out.print(
-            f"runs here: {group[0]['runs']}, {seconds(wall)} of wall time each (this computer's clock)\n",
-            markup=False,
-        )
+        runs, wall = group[0]["runs"], group[0]["wall_seconds"]
+        ran = f"{runs}, {seconds(wall)} of wall time each (this computer's clock)" if runs else "none was ended"
+        out.print(f"runs here: {ran}\n", markup=False)
     if page is not None:
         out.print(f"report: {page}", markup=False)
