@@ -11,6 +11,7 @@ import pytest
 from abele import programs
 from abele.errors import InvalidOption
 from abele.machine.system import find_system
+from abele.tune.explain import reasons
 from abele.tune.search import COMPLETE, CONVERGED, INTERRUPTED, OUT_OF_TIME, Outcome
 from abele.tune.space import Point, Space, Wanted, parse_only
 from abele.tune.trial import Trial, Trials, died
@@ -95,6 +96,33 @@ def test_all_is_kept_when_interrupted() -> None:
 
 def test_time_ends_the_search() -> None:
     assert tune(wanted(global_batch=16), jobs=1, minutes=1e-9).outcome.ended == OUT_OF_TIME
+
+
+def test_the_obvious_comes_first() -> None:
+    seen: list[Trial] = []
+
+    def stop(outcome: Outcome, trial: Trial) -> None:
+        seen.append(trial)
+        raise KeyboardInterrupt
+
+    tune(wanted(largest_batch=64, only={}), jobs=1, tell=stop)
+    (first,) = seen
+    assert (first.point.stages, first.point.replicas) == (1, 4) and first.fits
+    assert first.point.batch * 4 * first.point.accumulate == 64 and first.point.batch >= 8
+
+
+def test_all_ipus_are_preferred_among_near_equals() -> None:
+    space, _ = space_of(wanted(largest_batch=64, only={}))
+    shared = {"pipeline": "grouped", "recompute": "checkpoints", "offload": False, "shard": 0, "partials": ""}
+    three, four = (Point(batch=1, stages=1, replicas=r, accumulate=1, memory_proportion=0.6, **shared) for r in (3, 4))
+    for share, best in ((0.995, four), (0.98, three)):
+        outcome = Outcome(space)
+        outcome.add(Trial(three, max=1, limit=2, seconds=3.0))
+        outcome.add(Trial(four, max=1, limit=2, seconds=4.0 / share))
+        outcome.settle()
+        assert outcome.best is not None and outcome.best.point == best
+        assert outcome.frontier()[0] is outcome.best
+        assert any("Replicas: 3" in line for line in reasons(outcome)) == (best is four)
 
 
 def test_neighbours_say_what_they_lose() -> None:

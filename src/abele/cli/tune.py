@@ -42,7 +42,10 @@ def tune(
         None, min=1, help="Samples in a step, exactly: micro-batch times accumulation times replicas."
     ),
     largest_batch: int = typer.Option(
-        1024, min=1, help="Samples in a step, at most, where --global-batch is not given."
+        1024,
+        min=1,
+        help="Samples in a step, at most, where --global-batch is not given; the step found may take an odd number: "
+        "--global-batch 1024 fixes it.",
     ),
     only: list[str] = typer.Option(
         [], help="Restrict a setting, as in stages=2,4; repeat for others. The names are those of the result."
@@ -175,8 +178,8 @@ def _progress(quiet: bool, minutes: float) -> Iterator[Callable[[Outcome, Trial]
 
 def show(tuned: Tuned, path: Path | None, asked: str) -> None:
     """Print what was found for people."""
-    from abele.report.console import size
-    from abele.tune.explain import coverage, worded
+    from abele.report.console import many, size
+    from abele.tune.explain import NOT_TRIED, coverage, worded
 
     out, outcome = console(), tuned.outcome
     wanted = outcome.space.wanted
@@ -204,7 +207,11 @@ def show(tuned: Tuned, path: Path | None, asked: str) -> None:
         out.print(f"  {line}", markup=False)
     out.print("Beside it:")
     for neighbour in tuned.neighbours:
-        out.print(f"  {neighbour.change}: {neighbour.verdict}", markup=False)
+        if neighbour.verdict != NOT_TRIED:
+            out.print(f"  {neighbour.change}: {neighbour.verdict}", markup=False)
+    unknown = sum(neighbour.verdict == NOT_TRIED for neighbour in tuned.neighbours)
+    if unknown:
+        out.print(f"  {many(unknown, 'neighbour')} not tried: run longer (--minutes)", markup=False)
     if path is not None:
         out.print(f"\nWritten to {path}. Use it with", markup=False)
         out.print(f"  abele profile {asked} --options {path}", markup=False)

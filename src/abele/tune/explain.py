@@ -14,6 +14,8 @@ from abele.tune.search import COMPLETE, Outcome
 from abele.tune.space import Point, Space
 from abele.tune.trial import Trial, Trials
 
+NOT_TRIED = "not tried"
+
 WORDS = {"throughput": "throughput", "latency": "latency", "energy": "energy a sample"}
 
 
@@ -89,9 +91,7 @@ def _verdict(space: Space, best: Trial, point: Point, trial: Trial | None) -> st
         over = space.floor(point) - best.limit
         if over > 0:
             return f"does not fit by {size(over)} a tile at least: weights and optimizer state alone"
-        return (
-            "not tried" if space.reaches(point, best.objective(goal)) else "cannot be better, at the chip's peak even"
-        )
+        return NOT_TRIED if space.reaches(point, best.objective(goal)) else "cannot be better, at the chip's peak even"
     if trial.error:
         return f"cannot be compiled: {trial.error}"
     if not trial.fits:
@@ -116,6 +116,13 @@ def reasons(outcome: Outcome) -> list[str]:
     kinds = sorted(best.cycles.items(), key=lambda kv: -kv[1])
     lines.append("Time: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in kinds if share >= 0.005) + ".")
     idle = wanted.system.ipus - point.ipus
+    fastest = max((t for t in outcome.trials.values() if t.fits), key=lambda t: t.throughput)
+    if wanted.goal == "throughput" and fastest.point.ipus < point.ipus:
+        faster = 100 * (fastest.throughput / best.throughput - 1)
+        lines.append(
+            f"Replicas: {worded('replicas', fastest.point.replicas)} on {fastest.point.ipus} IPUs would be "
+            f"{faster:.1f} % faster, with a global batch of {fastest.point.samples:,}."
+        )
     lines.append(f"IPUs: all {point.ipus} work." if not idle else f"IPUs: {point.ipus} of {wanted.system.ipus} work.")
     if wanted.global_batch is not None:
         lines.append(f"Global batch: {point.samples:,} samples a step, as asked.")

@@ -1,9 +1,10 @@
-"""The search: from a few points spread over the space to the neighbours of the best, in rounds.
+"""The search: from what should be best by plain reckoning to the neighbours of the best, in rounds.
 
 Each round tries ``ROUND`` points, whatever the number of processes, so that the result does not depend on it. Points
-that provably hold too much, or provably cannot beat the best, are never compiled. A round takes untried neighbours of
-the best and the points that the surrogate thinks best; the search ends when the best's neighbours are all known and a
-few rounds brought nothing.
+that provably hold too much, or provably cannot beat the best, are never compiled. The first round takes the obvious
+(fewest stages, most replicas, largest micro-batches), the second spreads over the space, later ones take untried
+neighbours of the best and the points that the surrogate thinks best; the search ends when the best's neighbours are all
+known and a few rounds brought nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ PATIENCE = 3
 
 OVERFULL = 4.0
 """By how much more a point is put off for each unit of the logarithm by which it is thought not to fit."""
+
+NEAR = 0.01
+"""Share of the throughput that is given up for a step that all IPUs share in."""
 
 CONVERGED, COMPLETE, OUT_OF_TIME, INTERRUPTED = "converged", "complete", "out of time", "interrupted"
 
@@ -59,6 +63,20 @@ class Outcome:
         if trial.fits and (self.best is None or self._rank(trial, goal) < self._rank(self.best, goal)):
             self.best = trial
 
+    def settle(self) -> None:
+        """Prefer a step that all IPUs share in to one that is hardly faster on fewer.
+
+        An odd number of replicas makes an odd global batch; nothing changes where the user chose the global batch.
+        """
+        wanted, best = self.space.wanted, self.best
+        ipus = wanted.system.ipus
+        if best is None or wanted.goal != "throughput" or wanted.global_batch is not None or best.point.ipus == ipus:
+            return
+        near = [t for t in self.trials.values() if t.fits and t.throughput >= (1 - NEAR) * best.throughput]
+        self.best = min(
+            (t for t in near if t.point.ipus == ipus), key=lambda t: self._rank(t, wanted.goal), default=best
+        )
+
     @staticmethod
     def _rank(trial: Trial, goal: str) -> tuple:
         usual = abs(trial.point.memory_proportion - PlanOptions().memory_proportion)
@@ -73,7 +91,8 @@ class Outcome:
             return -trial.throughput if goal == "latency" else trial.max
 
         found: list[Trial] = []
-        for trial in sorted((t for t in self.trials.values() if t.fits), key=lambda t: self._rank(t, goal)):
+        fitting = (t for t in self.trials.values() if t.fits)
+        for trial in sorted(fitting, key=lambda t: (t is not self.best, self._rank(t, goal))):
             if not found or other(trial) < other(found[-1]):
                 found.append(trial)
         return found
@@ -99,6 +118,7 @@ def search(
         outcome.ended = _rounds(outcome, workers, deadline, exhaustive, tell)
     except KeyboardInterrupt:
         outcome.ended = INTERRUPTED
+    outcome.settle()
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -153,9 +173,16 @@ def _around(outcome: Outcome, left: set[Point]) -> list[Point]:
 
 def _next(outcome: Outcome, left: Sequence[Point], around: Sequence[Point], count: int) -> list[Point]:
     """The points of a round, best guess first."""
+    if not outcome.trials:
+        seeds = _obvious(outcome.space, left, count)
+        return [*seeds, *_spread(outcome, [p for p in left if p not in set(seeds)], count - len(seeds))]
     known = [t for t in outcome.trials.values() if not t.error]
-    if len(known) < count:
-        return _spread(outcome, left, count)
+    if len(outcome.trials) < 2 * count or len(known) < count:
+        near = sorted(around, key=lambda p: (outcome.space.prior(p), -p.batch, p))[: count // 2]
+        if outcome.best is None and known:  # the least by which reckoning was wrong so far
+            over = min(t.max / max(1, outcome.space.estimate(t.point)) for t in known)
+            near = _obvious(outcome.space, left, count - 2, over)
+        return [*near, *_spread(outcome, [p for p in left if p not in set(near)], count - len(near))]
     surrogate = Surrogate(outcome.space, sorted(known, key=lambda t: t.point))
     objective, size = surrogate.guess(left)
     over = np.maximum(0.0, size - math.log(outcome.space.wanted.system.chip.tile_memory))
@@ -167,6 +194,34 @@ def _next(outcome: Outcome, left: Sequence[Point], around: Sequence[Point], coun
     different = {replace(p, memory_proportion=0.0): p for p in reversed(ranked[: 64 * count])}
     first = set(different.values())
     return list(dict.fromkeys([*near, *(p for p in ranked if p in first), *ranked]))[:count]
+
+
+def _obvious(space: Space, left: Sequence[Point], count: int, over: float = 1.0) -> list[Point]:
+    """What one would try first: few stages on all IPUs with the largest micro-batches that should fit, best first.
+
+    Of each number of stages a few micro-batches, one point each: with the usual memory proportion, and with what
+    saves memory only where nothing else should fit. A point should fit where ``over`` times its estimate does.
+    """
+    limit = space.wanted.system.chip.tile_memory
+    usual = PlanOptions().memory_proportion
+
+    def plain(p: Point) -> tuple:
+        saving = (p.recompute != space.values["recompute"][0], p.offload, bool(p.shard), bool(p.partials))
+        return space.prior(p), *saving, p.pipeline != "grouped", abs(p.memory_proportion - usual), p
+
+    most = {s: max((p.replicas for p in left if p.stages == s), default=1) for s in {p.stages for p in left}}
+    chosen: dict[tuple[int, int], Point] = {}
+    for p in left:
+        key = p.stages, p.batch
+        if p.replicas == most[p.stages] and over * space.estimate(p) <= limit:
+            chosen[key] = min(chosen.get(key, p), p, key=plain)
+    # Turn by turn the largest micro-batch left of each number of stages, the number that should be fastest first.
+    queues: dict[int, list[Point]] = {}
+    for p in sorted(chosen.values(), key=lambda p: -p.batch):
+        queues.setdefault(p.stages, []).append(p)
+    order = sorted(queues.values(), key=lambda queue: min(map(space.prior, queue)))[: max(1, count // 3)]
+    longest = max(map(len, order), default=0)
+    return [queue[i] for i in range(longest) for queue in order if i < len(queue)][:count]
 
 
 def _spread(outcome: Outcome, left: Sequence[Point], count: int) -> list[Point]:

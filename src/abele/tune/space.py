@@ -20,7 +20,7 @@ from abele.compile.passes.split import bottleneck
 from abele.compile.passes.update import STATES
 from abele.compile.pipelines import CompileOptions
 from abele.errors import InvalidOption, suggest
-from abele.ir.operation import flops
+from abele.ir.operation import flops, has
 from abele.ir.rules import CONTROL
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
@@ -375,6 +375,33 @@ class Space:
         parts = point.replicas if point.shard else 1
         always = self.weights + (0 if point.offload else self.optimiser // parts)
         return always // (point.stages * self.wanted.system.chip.tiles)
+
+    @cached_property
+    def results(self) -> tuple[int, int]:
+        """Bytes that the forward operations make of a sample, and those of the largest."""
+        made = [
+            sum(v.type.bytes for v in op.results)
+            for op in self.loaded.graph.operations
+            if op.name not in CONTROL and not has(op.name, "view")
+        ]
+        return sum(made) // self.loaded.batch, max(made, default=0) // self.loaded.batch
+
+    def estimate(self, point: Point) -> int:
+        """Bytes of a tile that a point should take: state, gradients, and what waits for the backward pass.
+
+        It is no bound, and decides only what is tried first. In training every forward value is taken to lie beside
+        its gradient, or, where it is computed again, either of them; the first stage of a grouped pipeline keeps the
+        values of ``2 * stages - 1`` micro-batches, that of an interleaved one of as many as stages.
+        """
+        p, train = point, self.loaded.train
+        gradients = self.weights if train else 0
+        parts = p.replicas if p.shard else 1
+        state = self.weights + gradients + (0 if p.offload else self.optimiser // parts)
+        made, largest = self.results
+        again = p.recompute not in ("checkpoints", "none")
+        waiting = {"grouped": 2 * p.stages - 1, "interleaved": p.stages}.get(p.pipeline, 1)
+        kept = min(p.accumulate, waiting) * made + (0 if again else made) if train else self.data + largest
+        return (state + p.batch * kept) // (p.stages * self.wanted.system.chip.tiles)
 
     def prior(self, point: Point) -> float:
         """What the objective grows with, up to a factor: the work of the largest stage, ramp included."""
