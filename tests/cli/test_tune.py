@@ -36,15 +36,18 @@ def test_tune_profile_and_run_agree(abele, tmp_path: Path) -> None:
     tuned = abele("tune", *arguments, "--global-batch", "16", *restricted, "--jobs", "1", "--json").json
     assert tuned["options_file"] == "deep.options"
     best = tuned["best"]
-    profile = abele("profile", *arguments, "--options", "deep.options", "--json").json
+    profile = abele("profile", f"{MODELS}:deep", "--train", "--options", "deep.options", "--json").json
     assert profile["throughput"] == pytest.approx(best["throughput"])
     assert profile["tile_memory"]["max"] == best["max"]
     assert (profile["stages"], profile["accumulation"], profile["batch"]) == (2, best["settings"]["accumulate"], 2)
 
     (tmp_path / "models.py").write_text(MODELS.read_text())
     (tmp_path / "program.py").write_text(PROGRAM.replace("BATCH", "2"))
-    ran = abele("run", "--system", system, "--options", "deep.options", "program.py", "--json")
+    ran = abele("run", "--options", "deep.options", "program.py", "--json")
     (program,) = json.loads(ran.out)["programs"]
+    assert program["system"] == profile["system"] == "small-x4"
+    elsewhere = abele("profile", *arguments[:2], "--system", "bow-2000", "--options", "deep.options", "--json").json
+    assert elsewhere["system"] == "bow-2000"
     assert program["samples"] == 16
     assert program["ipus_per_replica"] == 2 and program["replicas"] == best["settings"]["replicas"]
     assert "loss" in ran.err

@@ -57,6 +57,16 @@ def test_poptorch_takes_every_line(tmp_path: Path) -> None:
     assert options._own == {"batchSize": 4, "stages": 2, "pipeline": "interleaved"}
 
 
+def test_the_system_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "some.options"
+    file.write_text(write_options(USUAL, True, system="here/mine.py:it's"))
+    assert read_options(file, True)["system"] == "here/mine.py:it's"
+    assert poptorch.Options().loadFromFile(str(file)).replication_factor == 2
+    file.write_text("# abele: system(4)")
+    with pytest.raises(InvalidOption, match="system takes a name"):
+        read_options(file, True)
+
+
 @pytest.mark.parametrize(
     "line", ["# abele: stages()", "# abele: depth(3)", "replicationFactor 3", "# abele: stages('x')"]
 )

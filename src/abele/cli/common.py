@@ -28,6 +28,11 @@ Output = typer.Option(
 )
 
 
+def was_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    return str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"
+
+
 def planned(document: dict[str, Any], planner: str) -> dict[str, Any]:
     """A profile with its planner, and a note where that is not the best."""
     notes = [*document["notes"]]

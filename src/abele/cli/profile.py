@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from abele import programs
-from abele.cli.common import Json, Output, Planner, console, plain, planned, print_json, progress, reported
+from abele.cli.common import Json, Output, Planner, console, plain, planned, print_json, progress, reported, was_given
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW
@@ -90,8 +90,11 @@ def profile(
     """Say what a model costs on a machine: does it fit, how fast, where the time goes."""
     settings = {name: value for name, value in context.params.items() if name not in _NOT_SETTINGS}
     if options is not None:
-        given = {name for name in settings if str(getattr(context.get_parameter_source(name), "name", "")) != "DEFAULT"}
-        settings |= {name: v for name, v in read_options(options, train).items() if name not in given}
+        given = {name for name in settings if was_given(context, name)}
+        read = read_options(options, train)
+        if not was_given(context, "system"):
+            system = read.get("system", system)
+        settings |= {name: v for name, v in read.items() if name in settings and name not in given}
     if settings["accumulate"] is None:
         settings["accumulate"] = programs.usual_accumulation(settings["stages"], settings["phased"])
     with progress(as_json) as tell:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from abele.cli.common import Json, Planner, console, planned, print_json, progress, reported, systems
+from abele.cli.common import Json, Planner, console, planned, print_json, progress, reported, systems, was_given
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 from abele.user import is_own
@@ -58,9 +58,11 @@ def run(
 
     if not script.is_file():
         raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
-    machines = systems(system)
     if options is not None:
-        read_options(options, train=True)  # a file that cannot be read is refused before the program runs
+        read = read_options(options, train=True)  # a file that cannot be read is refused before the program runs
+        if "system" in read and not was_given(context, "system"):
+            system = [read["system"]]
+    machines = systems(system)
     plan = PlanOptions(planner=planner)
     session = Session(machines[0], Cache() if cache else None, plan=plan, options_file=options)
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.

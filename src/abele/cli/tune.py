@@ -100,11 +100,11 @@ def tune(
             tell=tell,
         )
     asked = _command(wanted, system)
-    path = _written(tuned, write or _default_file(model), asked)
+    path = _written(tuned, write or _default_file(model), asked, system)
     if json:
         print_json(tuned.to_json() | {"options_file": str(path) if path else None})
     else:
-        show(tuned, path, asked)
+        show(tuned, path, asked, system)
     if tuned.interrupted:
         kept = f"The best so far is in {path}." if path else "Nothing that fits had been found."
         console(stderr=True).print(f"Interrupted after {len(tuned.outcome.trials)} points. {kept}", markup=False)
@@ -129,7 +129,7 @@ def _command(wanted: Wanted, system: str) -> str:
     return shlex.join(words)
 
 
-def _written(tuned: Tuned, path: Path, asked: str) -> Path | None:
+def _written(tuned: Tuned, path: Path, asked: str, system: str) -> Path | None:
     from abele.tune.options_file import write_options
 
     best = tuned.best
@@ -140,7 +140,7 @@ def _written(tuned: Tuned, path: Path, asked: str) -> Path | None:
         f"Found by abele tune {asked} --for {wanted.goal}; try abele profile {asked} --options {path}",
         f"Modelled: {_figures(best)}",
     )
-    return write_file(path, write_options(best.point.settings(), wanted.train, comments), "--write")
+    return write_file(path, write_options(best.point.settings(), wanted.train, comments, system), "--write")
 
 
 def _figures(trial: Trial) -> str:
@@ -176,7 +176,7 @@ def _progress(quiet: bool, minutes: float) -> Iterator[Callable[[Outcome, Trial]
         yield tell
 
 
-def show(tuned: Tuned, path: Path | None, asked: str) -> None:
+def show(tuned: Tuned, path: Path | None, asked: str, system: str) -> None:
     """Print what was found for people."""
     from abele.report.console import many, size
     from abele.tune.explain import NOT_TRIED, coverage, worded
@@ -215,7 +215,7 @@ def show(tuned: Tuned, path: Path | None, asked: str) -> None:
     if path is not None:
         out.print(f"\nWritten to {path}. Use it with", markup=False)
         out.print(f"  abele profile {asked} --options {path}", markup=False)
-        out.print(f"  abele run --options {path} your_program.py", markup=False)
+        out.print(f"  abele run --system {shlex.quote(system)} --options {path} your_program.py", markup=False)
         out.print(f'  poptorch.Options().loadFromFile("{path}")', markup=False)
 
 

@@ -7,9 +7,11 @@ have no word for stands in comments that begin with ``# abele:``, which the vend
     Training.gradientAccumulation(16)
     # abele: batchSize(4)
     # abele: stages(8)
+    # abele: system('bow-pod16')
 
-``batchSize`` is the micro-batch, which a program gives to its data loader; ``stages`` lets the compiler cut a model
-that has no blocks of its own, and ``pipeline`` says how the stages take turns.
+``system`` is the machine that the settings were found for; ``batchSize`` is the micro-batch, which a program gives to
+its data loader; ``stages`` lets the compiler cut a model that has no blocks of its own, and ``pipeline`` says how the
+stages take turns.
 """
 
 from __future__ import annotations
@@ -28,25 +30,28 @@ from abele.schedule.records import PIPELINES
 OWN = "# abele:"
 """Begins a line that only Abele reads."""
 
-OWN_CALLS: dict[str, tuple[str, Sequence[str]]] = {
+OWN_CALLS: dict[str, tuple[str, Sequence[str] | None]] = {
+    "system": ("system", None),
     "batchSize": ("batch", ()),
     "stages": ("stages", ()),
     "pipeline": ("pipeline", PIPELINES),
     "recompute": ("recompute", HOW),
 }
-"""Abele's own calls: the setting of each, and the names that it takes; a whole number where there are none."""
+"""Abele's own calls: the setting of each, and the names that it takes; a whole number where there are none, any text
+where that is ``None``."""
 
 RECOMPUTATION = {0: "checkpoints", 1: "standard", 2: "norm_only", 3: "pipeline", 4: "recompute_all"}
 """The lower layer's ``RecomputationType`` by number, as its option ``autoRecomputation`` takes it."""
 
 
-def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str, ...] = ()) -> str:
+def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str, ...] = (), system: str = "") -> str:
     """The text of an options file.
 
     Args:
         settings: those of a ``Point``, by name.
         train: whether they are for training.
         comments: lines for the reader, put first.
+        system: the machine, by name or as ``file.py:name``, or empty.
     """
     s = settings
     lines = [f"# {comment}" for comment in comments]
@@ -75,6 +80,8 @@ def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str,
     elif s["recompute"] not in numbers:
         lines.append(f"{OWN} recompute({s['recompute']!r})")
     lines.append(f"{OWN} batchSize({s['batch']})")
+    if system:
+        lines.append(f"{OWN} system({system!r})")
     if s["stages"] > 1:
         lines.append(f"{OWN} stages({s['stages']})")
     if s["pipeline"] != "grouped":
@@ -83,7 +90,7 @@ def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str,
 
 
 def read_options(path: Path | str, train: bool) -> dict[str, Any]:
-    """The settings that an options file asks for, by the names of ``abele profile``.
+    """The settings that an options file asks for, by the names of ``abele profile``, and perhaps its ``system``.
 
     The vendor's calls that ``abele profile`` has no setting for (``outputMode`` …) are passed over, as is what only
     concerns training or only inference when the other is asked for.
@@ -127,7 +134,12 @@ def own_call(line: str) -> tuple[str, Any]:
     if len(tree.args) != 1 or tree.keywords:
         raise ValueError(f"{name} takes one argument")
     value = ast.literal_eval(tree.args[0])
-    if not (known := OWN_CALLS[name][1]):
+    known = OWN_CALLS[name][1]
+    if known is None:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} takes a name in quotes")
+        return name, value
+    if not known:
         return name, _count(name, value)
     if value not in known:
         raise ValueError(f"{name} takes a name in quotes. {suggest(str(value), known)}")
