@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from inspect import signature
 from typing import Any
 
 import typer
@@ -27,6 +28,11 @@ sweep.register(app)
 tune.register(app)
 inspect.register(app)
 validate.register(app)
+for command in app.registered_commands:
+    assert command.callback is not None
+    for parameter in signature(command.callback).parameters.values():
+        if parameter.annotation in (bool, "bool"):  # the help of a flag names no type: there is nothing to give
+            parameter.default.metavar = ""
 
 
 INTERRUPTED = 130

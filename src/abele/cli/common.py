@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 
 from abele.errors import AbeleError, InvalidOption
@@ -39,6 +40,10 @@ def planned(document: dict[str, Any], planner: str) -> dict[str, Any]:
     if planner != "best":
         notes.append(f"Planned in the mode {planner}: as the vendor's libraries did, and no better.")
     return document | {"planner": planner, "notes": notes}
+
+
+TABLE: dict[str, Any] = {"box": SIMPLE_HEAD, "title_justify": "left", "padding": (0, 1, 0, 0), "pad_edge": False}
+"""How every table of a command looks."""
 
 
 def console(stderr: bool = False) -> Console:

@@ -11,10 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
-from abele.cli.common import Json, console, print_json
+from abele.cli.common import TABLE, Json, console, print_json
 from abele.errors import InvalidOption, suggest
 
 
@@ -43,7 +42,7 @@ def systems(
                 | {"constants": {k: {f.name: getattr(c, f.name) for f in fields(c)} for k, c in constants.items()}}
             )
             return
-        table = Table(title=f"{system.name} (IPUs: {system.ipus}, machines: {system.machines})", title_justify="left")
+        table = Table(title=f"{system.name} (IPUs: {system.ipus}, machines: {system.machines})", **TABLE)
         for column in ("constant", "value", "unit", "confidence", "source"):
             table.add_column(column, overflow="fold")
         for key, c in constants.items():
@@ -68,7 +67,7 @@ def systems(
         print_json(rows)
         return
     names = Column("system", no_wrap=True), Column("chip", no_wrap=True)
-    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(*names, **TABLE)
     numbers = {
         "IPUs": "{ipus}",
         "tiles": "{tiles:,}",
@@ -101,7 +100,7 @@ def zoo(json: bool = Json):
     if json:
         print_json(rows)
         return
-    table = Table(Column("model", no_wrap=True), "what it is")
+    table = Table(Column("model", no_wrap=True), "what it is", **TABLE)
     for r in rows:
         table.add_row(r["name"], r["description"])
     console().print(table)
@@ -120,11 +119,11 @@ def passes(train: bool = typer.Option(False, "--train", help="Show the order for
     rows = []
     for p in passes_for(options):
         module = importlib.import_module(type(p).__module__)
-        rows.append({"name": p.name, "what": (module.__doc__ or "").strip().splitlines()[0]})
+        rows.append({"name": p.name, "what": (module.__doc__ or "").strip().splitlines()[0].replace("``", "")})
     if json:
         print_json(rows)
         return
-    table = Table("", Column("pass", no_wrap=True), "what it does")
+    table = Table("", Column("pass", no_wrap=True), "what it does", **TABLE)
     for i, r in enumerate(rows):
         table.add_row(str(i + 1), r["name"], r["what"])
     console().print(table)
@@ -215,7 +214,7 @@ def doctor(json: bool = Json):
     if json:
         print_json(found)
         return
-    table = Table(show_header=False)
+    table = Table(show_header=False, **TABLE)
     for key, value in found.items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
         table.add_row(key, shown)

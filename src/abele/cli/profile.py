@@ -51,7 +51,9 @@ def profile(
     optimizer: str = typer.Option("sgd", help="sgd, adam, adamw, rmsprop or lamb."),
     recompute: str = typer.Option("checkpoints", help=f"What the backward pass computes again: {', '.join(HOW)}."),
     offload: bool = typer.Option(False, "--offload", help="Keep the optimizer's state in streaming memory."),
-    offload_weights: bool = typer.Option(False, "--offload-weights", help="Keep the weights in streaming memory."),
+    offload_weights: bool = typer.Option(
+        False, "--offload-weights", help="Keep the weights in streaming memory; each module loads its own when it runs."
+    ),
     offload_activations: bool = typer.Option(
         False, "--offload-activations", help="Keep in streaming memory what the backward pass reads of the forward."
     ),

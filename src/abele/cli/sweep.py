@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
-from abele.cli.common import Json, Output, console, print_json, progress, write_file
+from abele.cli.common import TABLE, Json, Output, console, print_json, progress, write_file
 from abele.machine.system import find_system
 from abele.sweep import ENGINES, Point, Row, Sweep, combinations, each, parse
 from abele.sweep.charge import default_cache
-from abele.sweep.points import varied
+from abele.sweep.points import heading, shown, varied
 
 
 def register(app: typer.Typer) -> None:
@@ -84,6 +84,9 @@ def sweep(
             print_json(done)
         elif done:
             show(points, done)
+            files = [f"{what}: {path}" for what, path in (("rows", out), ("plot", plot)) if path is not None]
+            if files:
+                console().print(", ".join(files), markup=False)
 
 
 _SECONDS_BETWEEN_WRITES = 30.0
@@ -104,13 +107,13 @@ def show(points: Sequence[Point], rows: Sequence[Row]) -> None:
     from abele.report.console import rate, seconds, size
 
     names = varied(points) or list(points[0])
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=escape(heading(points, rows[0])), **TABLE)
     for name in names:
         table.add_column(name, justify="right", overflow="fold")
     for name in ("time", "throughput", "energy/sample", "fullest tile", "bound by"):
         table.add_column(name, justify="right")
     for row in rows:
-        fields = [_shown(row[name]) for name in names]
+        fields = [shown(row[name]) for name in names]
         if row["error"]:
             table.add_row(*fields, "error")
             continue
@@ -121,17 +124,11 @@ def show(points: Sequence[Point], rows: Sequence[Row]) -> None:
     out.print(table)
     for row in rows:
         if row["error"]:
-            out.print(f"{', '.join(f'{name} {_shown(row[name])}' for name in names)}: {row['error']}", markup=False)
+            out.print(f"{', '.join(f'{name} {shown(row[name])}' for name in names)}: {row['error']}", markup=False)
     fitting = [row for row in rows if row["fits"]]
     if fitting:
         best = max(fitting, key=lambda row: row["throughput"])
-        where = ", ".join(f"{name} {_shown(best[name])}" for name in names)
+        where = ", ".join(f"{name} {shown(best[name])}" for name in names)
         out.print(f"fastest that fits: {where}, {rate(best['throughput'])} samples/s", markup=False)
     if any(row["fits"] is False for row in rows):
         out.print("! does not fit the tiles; the figures are those of a machine with room for it")
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool | str):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from abele.cli.common import Json, Output, Planner, console, print_json, write_file
+from abele.cli.common import TABLE, Json, Output, Planner, console, print_json, write_file
 from abele.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _table(trials: list[Trial], goal: str) -> Table:
 
     from abele.report.console import rate, seconds, size
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(**TABLE)
     for name in ("samples/s", "J/sample" if goal == "energy" else "step", "fullest tile", "samples", "stages"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("besides", overflow="fold")

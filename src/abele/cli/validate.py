@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 
-from abele.cli.common import Json, console, print_json, progress
+from abele.cli.common import TABLE, Json, console, print_json, progress
 from abele.errors import InvalidOption, suggest
 
 if TYPE_CHECKING:
@@ -72,11 +71,11 @@ def _show(rows: Sequence[Row], summary: Sequence[Summary]) -> None:
         out.print(_family(name, [r for r in rows if r.case.family == name and r.status == "predicted"]))
     missing = [r for r in rows if r.status != "predicted"]
     if missing:
-        table = Table(Column("case", no_wrap=True), "status", "why", title="Not predicted", **_PLAIN)
+        table = Table(Column("case", no_wrap=True), "status", "why", title="Not predicted", **TABLE)
         for row in missing:
             table.add_row(row.case.id, row.status, row.reason)
         out.print(table)
-    table = Table(title="Errors by family, in percent", **_PLAIN)
+    table = Table(title="Errors by family, in percent", **TABLE)
     table.add_column("family", no_wrap=True)
     table.add_column("rows", no_wrap=True)
     for name in ("n", "median", "p90", "bias", "noise"):
@@ -96,7 +95,7 @@ def _show(rows: Sequence[Row], summary: Sequence[Summary]) -> None:
 def _show_ratios(pairs: Sequence[Ratio], lines: Sequence[RatioSummary]) -> None:
     """Pairs of cases that differ only in system or size."""
     out = console()
-    table = Table(title="Ratios: another system, or more IPUs", **_PLAIN)
+    table = Table(title="Ratios: another system, or more IPUs", **TABLE)
     table.add_column("cases", overflow="fold")
     table.add_column("what", overflow="fold")
     for column in ("predicted", "published", "error %"):
@@ -115,11 +114,8 @@ def _show_ratios(pairs: Sequence[Ratio], lines: Sequence[RatioSummary]) -> None:
         )
 
 
-_PLAIN: dict[str, Any] = {"box": SIMPLE_HEAD, "title_justify": "left", "padding": (0, 1, 0, 0), "pad_edge": False}
-
-
 def _family(name: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=name, **_PLAIN)
+    table = Table(title=name, **TABLE)
     table.add_column("case", no_wrap=True)
     table.add_column("what")
     for column in ("predicted", "published", "unit", "error %", "noise %"):
@@ -131,13 +127,25 @@ def _family(name: str, rows: Sequence[Row]) -> Table:
         table.add_row(
             f"{case.id} {marks}".rstrip(),
             describe(row),
-            f"{row.predicted:,.5g}",
-            f"{case.value:,.5g}",
-            case.unit,
+            *_in_unit(row.predicted or 0.0, case.value, case.unit),
             _one(row.error, "+"),
             _one(case.noise or None),
         )
     return table
+
+
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+
+
+def _in_unit(predicted: float, published: float, unit: str) -> tuple[str, str, str]:
+    """Both values and their unit; a time is in that of which the published one is at least 1."""
+    from abele.cost.validate.cases import UNITS
+
+    quantity, scale = UNITS[unit]
+    if quantity == "seconds" and unit != "min":
+        unit, size = next((u for u in _TIMES if published / scale >= u[1]), _TIMES[-1])
+        predicted, published = predicted / scale / size, published / scale / size
+    return f"{predicted:,.5g}", f"{published:,.5g}", unit
 
 
 def describe(row: Row) -> str:
@@ -217,7 +225,7 @@ def vertices(system: str = typer.Option("bow", help="Machine whose cycles the ex
     if json:
         print_json(rows)
         return
-    table = Table(title=f"Vertices, cycles on a tile of {chip.name}", **_PLAIN)
+    table = Table(title=f"Vertices, cycles on a tile of {chip.name}", **TABLE)
     for column in ("vertex", "example", "cycles", "confidence", "source", "other fields"):
         justify = "right" if column == "cycles" else "left"
         table.add_column(column, no_wrap=column == "vertex", justify=justify, overflow="fold")

@@ -83,11 +83,11 @@ def _changes(options: CompileOptions, placed: bool) -> Iterator[tuple[str, dict[
         if not whole:
             yield "recompute layers and blocks in the backward pass", recompute
         if not options.offload:
-            yield "optimiser state in streaming memory", offload
+            yield "optimizer state in streaming memory", offload
         if not whole and not options.offload:
             yield "both of them", recompute | offload
         if options.replicas > 1 and not options.shard:
-            yield "optimiser state sharded over the replicas", {"shard": USUAL}
+            yield "optimizer state sharded over the replicas", {"shard": USUAL}
         if not options.offload_activations and not options.phased:
             everything = {"offload_activations": True, "offload_weights": True}
             yield "weights and activations in streaming memory too", recompute | offload | everything

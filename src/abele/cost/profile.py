@@ -438,6 +438,9 @@ def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...
     notes = [
         "Cycles and bytes are modelled: vertex estimates from the published libraries, exchange from bytes received.",
         "Vertex state, control code and stacks of a tile are assumed sizes.",
+        "begin, end: before and after the program, its data come from the host and its results go there; end has the "
+        f"host's way back to the next step too ({1e6 * system.host_return_seconds:g} µs, "
+        f"{system.provenance('host_return_seconds').confidence}).",
     ]
     if any(isinstance(m.node, Repeat) and m.node.stages > 1 for m in live.moments):
         notes.append("A pipeline is charged as slots of its slowest IPU, the slots that fill and drain it included.")

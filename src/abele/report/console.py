@@ -123,7 +123,7 @@ def _memory(memory: Document) -> Text:
 
 def comparison(profiles: Sequence[Document]) -> RenderableType:
     """One program on several machines, a row for each; ratios are to the first."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("machine", overflow="fold")
     for name in ("IPUs", "time", "samples/s", "", "energy", "fullest tile"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -9,9 +9,11 @@ from typing import Any
 
 from abele.errors import InvalidOption, Unsupported
 from abele.sweep.charge import Row
-from abele.sweep.points import Point, varied
+from abele.sweep.points import UNITS, Point, heading, varied
 
 SUFFIXES = (".svg", ".png", ".pdf", ".html")
+WIDE = 10
+"""Largest over smallest value from which on an axis is logarithmic."""
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
 <body style="margin:2em auto;max-width:60em">{svg}</body></html>
@@ -59,13 +61,20 @@ def picture(points: Sequence[Point], rows: Sequence[Row], suffix: str) -> bytes:
         for axes, ys in ((speed, [row["throughput"] for _, row in found]), (memory, share)):
             faces = [line.get_color() if row["fits"] else "none" for _, row in found]
             axes.scatter(xs, ys, facecolors=faces, edgecolors=line.get_color(), zorder=3)
+    for axes in (speed, memory):
+        low, high = axes.dataLim.intervaly
+        if low > 0 and high > WIDE * low:
+            axes.set_yscale("log")
     memory.axhline(100, color="0.6", linewidth=1)
     for axes, title in ((speed, "samples/s"), (memory, "fullest tile, % of its memory")):
-        axes.set(title=title, xlabel=along, ylim=(0, None))
+        unit = UNITS.get(along)
+        axes.set(title=title, xlabel=f"{along} ({unit})" if unit else along)
+        if axes.get_yscale() == "linear":
+            axes.set_ylim(0, None)
         _scale(axes, [p[along] for p in points if along])
     if others:
         figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    title = f"{rows[0]['model']}, {rows[0]['mode']}, {rows[0]['system']}" if rows else ""
+    title = heading(points, rows[0]) if rows else ""
     figure.suptitle(title)
     file = io.BytesIO()
     kind = "svg" if suffix == ".html" else suffix[1:]
@@ -83,7 +92,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _scale(axes: Any, values: Sequence[Any]) -> None:
-    """Powers of two apart are drawn evenly; few values are all named."""
+    """Values far apart are drawn evenly by their ratios; few values are all named."""
     known = sorted({v for v in values if _is_number(v)})
     if len(known) < len(set(values)) or not known:
         return

@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 from abele import programs
@@ -41,6 +42,8 @@ SYSTEM = _numbers(System) | {"ipus": int}
 PROGRAM = _options()
 FIELDS: Mapping[str, type] = PROGRAM | SYSTEM | CHIP
 """Everything that can be varied, with the kind of its values."""
+UNITS: Mapping[str, str] = number_fields(System) | number_fields(Chip)
+"""Units of the fields of chip and system."""
 SYNONYMS = {"micro_batch": "batch", "accumulation": "accumulate"}
 
 
@@ -77,6 +80,25 @@ def varied(points: Sequence[Point]) -> list[str]:
     """The fields that have more than one value among the points."""
     names = dict.fromkeys(name for point in points for name in point)
     return [name for name in names if len({point.get(name) for point in points}) > 1]
+
+
+def fixed(points: Sequence[Point]) -> str:
+    """The fields that have one value in all points, with it; empty where there are none."""
+    names = [name for name in points[0] if name not in varied(points)] if points else []
+    return ", ".join(f"{name} {shown(points[0][name])}" for name in names)
+
+
+def shown(value: object) -> str:
+    """A value for people."""
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def heading(points: Sequence[Point], row: Mapping[str, Any]) -> str:
+    """What a sweep is of: model and machine, files by their last name, the mode, and what is the same in all points."""
+    names = [Path(row["model"]).name, row["mode"], Path(row["system"]).name]
+    return ", ".join([*names, *([fixed(points)] if fixed(points) else [])])
 
 
 def machine(system: System, point: Point) -> System:

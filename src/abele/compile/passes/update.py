@@ -1,4 +1,4 @@
-"""The optimiser as operations of the graph: gradients become the next values of the weights."""
+"""The optimizer as operations of the graph: gradients become the next values of the weights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Optimiser:
 
     def __post_init__(self) -> None:
         if self.kind not in HYPERS:
-            raise InvalidOption(f"There is no optimiser {self.kind!r}", remedy=suggest(self.kind, HYPERS))
+            raise InvalidOption(f"There is no optimizer {self.kind!r}", remedy=suggest(self.kind, HYPERS))
 
 
 @dataclass(frozen=True)

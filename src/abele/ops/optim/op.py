@@ -279,7 +279,7 @@ for _name, (_formula, _attributes, _variants) in _FORMULAS.items():
             {**_attributes, "zero": ()},
             _formula,
             _samples(_name, _variants),
-            NotDifferentiable("an optimiser's update is not differentiated"),
+            NotDifferentiable("an optimizer's update is not differentiated"),
             traits=frozenset({"in_place"}),
         )
     )
@@ -298,6 +298,6 @@ register(
         {},
         _lamb_apply,
         _apply_samples,
-        NotDifferentiable("an optimiser's update is not differentiated"),
+        NotDifferentiable("an optimizer's update is not differentiated"),
     )
 )
