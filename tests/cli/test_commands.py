@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from abele.cli.validate import _in_unit
 from abele.zoo import ZOO
 from tests.cli.conftest import MODELS, process
 
@@ -35,6 +36,18 @@ def test_profile_json_has_the_named_fields(abele) -> None:
     assert found["throughput"] == pytest.approx(4 / found["seconds"])
     assert sum(found["cycles_by"].values()) == pytest.approx(found["cycles"])
     assert "wall_seconds" not in found
+
+
+def test_times_of_validation_are_in_the_unit_that_suits_them() -> None:
+    assert _in_unit(2.2e-6, 2e-6, "s") == ("2.2", "2", "µs")
+    assert _in_unit(1500.0, 1400.0, "us") == ("1.5", "1.4", "ms")
+    assert _in_unit(1.0, 2.0, "min") == ("1", "2", "min")
+    assert _in_unit(0.5, 0.4, "TFLOPS") == ("0.5", "0.4", "TFLOPS")
+
+
+def test_help_and_passes_are_plain_text() -> None:
+    assert process("profile", "--help").out.count("<bool>") <= 1  # of --help itself
+    assert "`" not in process("passes", "--train").out
 
 
 def test_micro_batches_are_what_is_asked_for(abele) -> None:

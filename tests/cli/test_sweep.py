@@ -118,6 +118,19 @@ def test_the_plot_names_its_fields(abele, suffix: str) -> None:
         assert words in text
 
 
+def test_the_table_says_what_is_fixed_and_where_the_rows_are(abele) -> None:
+    shown = abele(*SWEEP, "--set", "tiles=64,256", "--set", "batch=4", "--out", "rows.parquet").out.splitlines()
+    assert shown[0].strip() == "mlp, inference, gc200, batch 4" and "rows: rows.parquet" in shown[-1]
+
+
+@pytest.mark.parametrize(("batch", "scale"), [("1,2", False), ("1,64", True)])
+def test_axes_have_units_and_ratios_where_values_are_far_apart(abele, batch: str, scale: bool) -> None:
+    pytest.importorskip("matplotlib")
+    abele(*SWEEP, "--set", "clock_hz=1e9,2e9,3e9", "--set", f"batch={batch}", "--plot", "p.svg")
+    text = Path("p.svg").read_text()
+    assert "clock_hz (Hz)" in text and ("10^{" in text) is scale
+
+
 def test_mistakes(abele, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "Did you mean 'tiles'" in abele(*SWEEP, "--set", "tile=1").one_paragraph()
     assert "--set" in abele(*SWEEP).one_paragraph()

@@ -76,9 +76,9 @@ def test_comparison_shows_every_machine(width):
     documents = [first | {"system": name, "throughput": first["throughput"] * 2**i} for i, name in enumerate(names)]
     text = shown(comparison(documents), width)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
-    rows = text.splitlines()[-len(names) :]
+    rows = text.rstrip().splitlines()[-len(names) :]
     for i, (name, row) in enumerate(zip(names, rows, strict=True)):
-        assert row.startswith(name) and row.rstrip().endswith("yes")
+        assert row.startswith(f" {name} ") and row.rstrip().endswith("yes")
         assert rate(documents[i]["throughput"]) in row
         assert (f"×{2**i}.00" in row) == (i > 0)
 

@@ -67,8 +67,8 @@ def picture(points: Sequence[Point], rows: Sequence[Row], suffix: str) -> bytes:
             axes.set_yscale("log")
     memory.axhline(100, color="0.6", linewidth=1)
     for axes, title in ((speed, "samples/s"), (memory, "fullest tile, % of its memory")):
-        unit = UNITS.get(along)
-        axes.set(title=title, xlabel=f"{along} ({unit})" if unit else along)
+        unit = UNITS.get(along, "")
+        axes.set(title=title, xlabel=f"{along} ({unit})" if unit not in ("", along) else along)
         if axes.get_yscale() == "linear":
             axes.set_ylim(0, None)
         _scale(axes, [p[along] for p in points if along])
