@@ -60,6 +60,19 @@ def test_the_command_line_has_the_last_word(abele, tmp_path: Path) -> None:
     assert (given["batch"], given["accumulation"]) == (4, 2)
 
 
+def test_remedies_are_tried_together_where_none_is_enough(abele) -> None:
+    asked = ("profile", f"{MODELS}:large", "--train", "--system", f"{MODELS}:tiny")
+    found = abele(*asked, "--json").json
+    assert not found["tile_memory"]["fits"]
+    together = {"half": True, "stages": 2, "accumulate": 4, "replicas": 1}
+    assert not any(lever["fits"] for lever in found["levers"][:-1])
+    assert found["levers"][-1]["settings"] == together
+    assert "levers" not in abele(*asked, "--no-remedies", "--json").json
+    out = abele(*asked).out
+    assert out.index("does not fit") < out.index("What would help") < out.index("searches combinations")
+    assert "What would help" not in abele(*asked, "--no-remedies").out
+
+
 def test_interrupted_keeps_the_best(abele, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from abele.tune.search import Outcome
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from abele.cli.common import Json, Output, Planner, console, plain, planned, pri
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph, key_of, source_digest
 from abele.compile.passes.recompute import HOW
+from abele.compile.passes.sharding import USUAL
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 from abele.tune.options_file import read_options
@@ -85,6 +87,9 @@ def profile(
     output: str = Output,
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
+    remedies: bool = typer.Option(
+        True, "--remedies/--no-remedies", help="Where it does not fit, compile what would make it fit."
+    ),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     as_json: bool = Json,
@@ -104,17 +109,35 @@ def profile(
         document = asked.document()
         if run:
             document |= asked.measured(run)
+    if not as_json:
+        show(document)
+    if remedies and "explanation" in document:
+        with progress(as_json) as tell:
+            document["levers"] = asked.levers(tell)
+        if not as_json:
+            show_levers(document["levers"])
+            console().print(f"`abele tune {_tuned(context, model, system)}` searches combinations", markup=False)
     with reported(report, [document]) as page:
         if page is not None:
             document["report"] = str(page)
         if as_json:
             print_json(document)
-        else:
-            show(document)
+        elif page is not None:
+            console().print(f"report: {page}", markup=False)
 
 
-_NOT_SETTINGS = ("model", "system", "options", "run", "cache", "report", "as_json")
+_NOT_SETTINGS = ("model", "system", "options", "run", "remedies", "cache", "report", "as_json")
 """Parameters of the command that are no settings of the program."""
+
+
+def _tuned(context: typer.Context, model: str, system: str) -> str:
+    """Arguments with which ``abele tune`` searches the same program."""
+    words = [model, "--system", system]
+    words += [f"--{name}" for name in ("train", "half", "small") if context.params[name]]
+    words += [
+        w for n in ("optimizer", "planner", "output") if was_given(context, n) for w in (f"--{n}", context.params[n])
+    ]
+    return shlex.join(words)
 
 
 def show(document: Mapping[str, Any]) -> None:
@@ -139,20 +162,23 @@ def show(document: Mapping[str, Any]) -> None:
             markup=False,
         )
     show_fit(document)
-    if "report" in document:
-        out.print(f"report: {document['report']}", markup=False)
 
 
 def show_fit(document: Mapping[str, Any]) -> None:
-    """Why a program does not fit, and what would help; nothing when it fits."""
+    """Why a program does not fit, and what would help where that was tried; nothing when it fits."""
+    if "explanation" in document:
+        console().print(document["explanation"]["text"], markup=False)
+    if "levers" in document:
+        show_levers(document["levers"])
+
+
+def show_levers(levers: Sequence[Mapping[str, Any]]) -> None:
+    """What would help a program that does not fit."""
     from abele.report.console import size
 
-    if "explanation" not in document:
-        return
     out = console()
-    out.print(document["explanation"]["text"], markup=False)
     out.print("What would help (each was compiled):")
-    for lever in document["levers"]:
+    for lever in levers:
         figures = lever.get("error")
         if not figures:
             verdict = "fits" if lever["fits"] else "does not fit"
@@ -203,16 +229,20 @@ class _Asked:
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints, from the cache where it has been asked before."""
         started = time.process_time()
-        executable = key_of(self.loaded.graph, self.options)
-        key = f"{executable}-{source_digest('cost', 'cli')[:16]}-{self.samples}"
-        if self.cache is not None and self.cache.get(executable) is not None:
-            stored = self.cache.profiles.get(key)
+        if self.cache is not None and self.cache.get(key_of(self.loaded.graph, self.options)) is not None:
+            stored = self.cache.profiles.get(self._key)
             if stored is not None:
                 return json.loads(stored) | self._told(True, time.process_time() - started)
         document = self._made() | self._told(self.compiled.executable.cached, self.compiled.executable.compile_seconds)
         if self.cache is not None:
-            self.cache.profiles.put(key, json.dumps(document, default=plain))
+            self.cache.profiles.put(self._key, json.dumps(document, default=plain))
         return document
+
+    @cached_property
+    def _key(self) -> str:
+        """Of the document in the cache of profiles."""
+        executable = key_of(self.loaded.graph, self.options)
+        return f"{executable}-{source_digest('cost', 'cli')[:16]}-{self.samples}"
 
     def _told(self, cached: bool, seconds: float) -> dict[str, Any]:
         return {"cached": cached, "compile_seconds": seconds, "capture_seconds": self.loaded.capture_seconds}
@@ -235,26 +265,62 @@ class _Asked:
             ],
         }
         if not self.charged.memory.fits:
-            document |= {"explanation": explain(self.charged).to_json(), "levers": self._levers()}
+            document["explanation"] = explain(self.charged).to_json()
         return document
 
-    def _levers(self) -> list[dict[str, Any]]:
-        """What would help: smaller micro-batches and half precision, which capture again, and other options."""
+    def levers(self, tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
+        """What would help, from the cache where it has been asked before: single changes, and where none of them is
+        enough, several together."""
         from abele.cost.levers import candidates, pull
 
         batch = self.settings["batch"]
+        key = f"{self._key}-{batch}-remedies"
+        stored = self.cache.profiles.get(key) if self.cache is not None else None
+        if stored is not None:
+            return json.loads(stored)
         sizes = [batch // divisor for divisor in (2, 4, 8) if batch >= divisor]
         changes = [(f"micro-batch {n} instead of {batch}", {"batch": n}) for n in sizes]
         if not self.settings["half"]:
             changes.append(("half precision", {"half": True}))
-
-        def attempt(changed: Mapping[str, Any]) -> Profile:
-            return _Asked(self.model, self.system, {**self.settings, **changed}, self.cache, self.tell).charged
-
-        again = [(change, changed, partial(attempt, changed)) for change, changed in changes]
+        again = [(change, changed, partial(self._changed, changed)) for change, changed in changes]
         compiler = partial(compile_graph, cache=self.cache)
         others = candidates(self.loaded.graph, self.options, batch, compiler)
-        return [lever.to_json() for lever in pull([*again, *others])]
+        said = partial(tell, self.model)
+        found = pull([*again, *others], said)
+        for change, changed in self._together():
+            if any(lever.fits for lever in found):
+                break
+            tell(self.model, f"remedies together: {change}")
+            found += pull([(change, changed, partial(self._changed, changed))])
+        levers = [lever.to_json() for lever in found]
+        if self.cache is not None:
+            self.cache.profiles.put(key, json.dumps(levers))
+        return levers
+
+    def _changed(self, changed: Mapping[str, Any]) -> Profile:
+        """The profile with changed settings, which are captured again."""
+
+        def quiet(program: str, step: str) -> None:
+            """The remedy's own name stays in sight."""
+
+        return _Asked(self.model, self.system, {**self.settings, **changed}, self.cache, quiet).charged
+
+    def _together(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Half precision with each number of stages that the IPUs allow; training shards over the replicas left."""
+        s, ipus = self.settings, self.options.system.ipus
+        if s["phased"] or any(op.origin.ipu for op in self.loaded.graph.operations):
+            return
+        stages = max(2, s["stages"])
+        while stages * s["replicas"] <= ipus:
+            replicas = ipus // stages if s["train"] else s["replicas"]
+            turns = max(s["accumulate"], 2 * stages)
+            changed = {"half": True, "stages": stages, "accumulate": turns, "replicas": replicas}
+            change = f"half precision and {stages} pipeline stages"
+            if s["train"] and replicas > 1:
+                changed["shard"] = USUAL
+                change += f", optimiser state sharded over {replicas} replicas"
+            yield change, changed
+            stages *= 2
 
     def measured(self, runs: int) -> dict[str, Any]:
         """Run the program for real; wall and CPU seconds of a run (medians)."""

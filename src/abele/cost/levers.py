@@ -42,10 +42,11 @@ Candidate = tuple[str, Mapping[str, Any], Callable[[], Profile]]
 """A change in words and as settings, and what compiles and charges the changed program."""
 
 
-def pull(candidates: Iterable[Candidate]) -> list[Lever]:
-    """Try each change."""
-    found = []
-    for change, settings, attempt in candidates:
+def pull(candidates: Iterable[Candidate], tell: Callable[[str], None] = lambda step: None) -> list[Lever]:
+    """Try each change; ``tell`` is called with its place among them, in words, before each."""
+    found, tried = [], list(candidates)
+    for place, (change, settings, attempt) in enumerate(tried, start=1):
+        tell(f"remedy {place} of {len(tried)}: {change}")
         try:
             profile = attempt()
         except AbeleError as error:
