@@ -270,7 +270,7 @@ class _Asked:
 
     def levers(self, tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
         """What would help, from the cache where it has been asked before: single changes, and where none of them is
-        enough, several together."""
+        enough but for weights in streaming memory, several together."""
         from abele.cost.levers import candidates, pull
 
         batch = self.settings["batch"]
@@ -288,7 +288,8 @@ class _Asked:
         said = partial(tell, self.model)
         found = pull([*again, *others], said)
         for change, changed in self._together():
-            if any(lever.fits for lever in found):
+            # Weights that come from streaming memory for every use fit nearly always, and are slow.
+            if any(lever.fits and "offload_weights" not in lever.settings for lever in found):
                 break
             tell(self.model, f"remedies together: {change}")
             found += pull([(change, changed, partial(self._changed, changed))])
