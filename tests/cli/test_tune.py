@@ -100,3 +100,17 @@ def test_nothing_fits_is_status_one_and_no_file(abele, tmp_path: Path) -> None:
     assert ran.status == 1
     assert "Nothing that was tried fits" in ran.out and "What would help" in ran.out
     assert not list(tmp_path.glob("*.options"))
+
+
+def test_a_training_step_returns_its_loss_alone_unless_asked_for_all(abele) -> None:
+    asked = ("profile", f"{MODELS}:deep", "--train", "--system", f"{MODELS}:small", "--no-remedies", "--json")
+
+    def stored(*more: str) -> list[tuple[str, int]]:
+        steps = abele(*asked, *more).json["steps"]
+        return [(step["stream"], step["streamed_bytes"]) for step in steps if step["name"] == "host_store"]
+
+    loss, everything = stored(), stored("--output", "all")
+    assert len(loss) == 1 and loss[0][1] == 4
+    assert sorted(size for _, size in everything)[-1] == 64 * 4 and len(everything) > 1
+    bad = abele("profile", f"{MODELS}:deep", "--train", "--output", "some")
+    assert bad.status != 0 and "'some'" in bad.err
