@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench golden clean
 
 demo: $(STAMP)
 	$(BIN)/python -m abele run --system m2000 --system bow-2000 --report out/demo examples/digits.py
@@ -21,6 +21,9 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+golden: $(STAMP)
+	$(BIN)/python -m tests.zoo.golden
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

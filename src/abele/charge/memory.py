@@ -134,14 +134,18 @@ class _Memory:
             np.copyto(when[ipu], now, where=higher)
             return float(column.max()), float(column.sum())
 
+        changed: set[int] = set()
+
         def change(events: list[tuple[str, int]], sign: int) -> None:
             for tensor, copies in events:
                 running[self._ipu(tensor)] += self._column(tensor) * (sign * copies)
-            for ipu in {self._ipu(tensor) for tensor, _ in events}:
-                levels[:, ipu] = note(ipu, running[ipu])
+                changed.add(self._ipu(tensor))
 
         for now, moment in enumerate(self.live.moments):
             change(born.get(now, []), 1)
+            for ipu in changed:  # looked at once for what died before and what is born now: only births reach a peak
+                levels[:, ipu] = note(ipu, running[ipu])
+            changed.clear()
             curves[:, :, now] = levels
             step = moment.node
             if isinstance(step, Step) and step.plan.sets:
