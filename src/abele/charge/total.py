@@ -37,6 +37,15 @@ class Charged:
         """What the tiles hold."""
         return tile_memory(self.schedule, self.system, self.live, self.charger, self.columns)
 
+    @property
+    def fits(self) -> bool:
+        """Whether the tiles hold it; measured only where what is kept for good fits the tiles of every IPU."""
+        kept = [0] * self.schedule.ipus
+        for name in self.live.always:
+            tensor = self.schedule.tensors[name]
+            kept[tensor.ipu] += tensor.type.bytes
+        return max(kept) <= self.schedule.tiles * self.system.chip.tile_memory and self.memory.fits
+
 
 _LAST: list[Charged] = []
 """What was chosen or asked about last: what was just compiled is what is shown next."""
@@ -54,6 +63,6 @@ def cheapest(schedules: Iterable[Schedule], system: System) -> int:
     equals. Memory is measured from the quickest on, until one fits."""
     found = [Charged(schedule, system) for schedule in schedules]
     quickest = sorted(range(len(found)), key=lambda i: found[i].cycles.total)
-    best = next((i for i in quickest if found[i].memory.fits), quickest[0])
+    best = next((i for i in quickest if found[i].fits), quickest[0])
     _LAST[:] = [found[best]]
     return best
