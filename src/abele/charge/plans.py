@@ -142,7 +142,8 @@ class PlanCharger:
         coming = [(access, self._received(access, homes[access.name], access.name in far)) for access in fetched]
         if not any(elements.any() for _, elements in coming):
             return self.still
-        single, paired, runs, code = np.zeros((4, self.schedule.tiles), np.int64)
+        single, paired, runs = np.zeros((3, self.schedule.tiles), np.int64)
+        code = np.zeros_like(single)  # an array of its own: it is kept, the others are not
         sent, linked, links = 0, 0, 0.0
         for access, elements in coming:
             size, layout = types[access.name].dtype.bytes, access.layout
