@@ -18,7 +18,6 @@ from torch._subclasses import FakeTensor
 from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.ir import evaluate_operation
 from abele.ir.operation import complete_attributes
-from abele.ops.loss.ctc import beam_search
 
 from . import _placement
 from ._errors import Error
@@ -178,19 +177,25 @@ _define(
 )
 
 
+def _evaluated(
+    inputs: list[torch.Tensor], name: str, attributes: dict[str, Any], examples: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """What the reference of an operation makes, in plain PyTorch: tensors like the examples."""
+    if any(t.device.type == "meta" or isinstance(t, FakeTensor) for t in (*inputs, *examples)):
+        return [torch.empty_like(t) for t in examples]
+    results = [machine_type(t) for t in examples]
+    made = evaluate_operation(name, [to_numpy(t) for t in inputs], complete_attributes(name, attributes), results)
+    return [to_torch(a, t.dtype) for a, t in zip(made, examples, strict=True)]
+
+
 def _ctc_beam_search(
     probs: torch.Tensor, lengths: torch.Tensor, blank: int, width: int, top: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, ...]:
     steps, batch, _ = probs.shape
-    scores = probs.new_empty(batch, top)
     counts = torch.empty(batch, top, dtype=torch.int32, device=probs.device)
-    paths = torch.empty(batch, top, steps, dtype=torch.int32, device=probs.device)
-    if probs.device.type != "meta" and not isinstance(probs, FakeTensor):
-        given = [probs.detach().to(torch.float64).numpy(), lengths.to(torch.int32).numpy()]
-        attributes = {"blank": blank, "beam_width": width, "top_paths": top}
-        for to, value in zip((scores, counts, paths), beam_search(given, attributes, ()), strict=True):
-            to.copy_(torch.from_numpy(value))
-    return scores, counts, paths
+    examples = [probs.new_empty(batch, top), counts, counts.new_empty(batch, top, steps)]
+    attributes = {"blank": blank, "beam_width": width, "top_paths": top}
+    return tuple(_evaluated([probs, lengths.to(torch.int32)], "ctc_beam_search", attributes, examples))
 
 
 _define(
@@ -200,13 +205,7 @@ _define(
 
 
 def _custom(inputs: list[torch.Tensor], name: str, attributes: str, examples: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What the reference of an operation of the user makes, in plain PyTorch."""
-    if any(t.device.type == "meta" or isinstance(t, FakeTensor) for t in (*inputs, *examples)):
-        return [torch.empty_like(t) for t in examples]
-    arrays = [to_numpy(t) for t in inputs]
-    results = [machine_type(t) for t in examples]
-    made = evaluate_operation(name, arrays, complete_attributes(name, json.loads(attributes)), results)
-    return [to_torch(a, t.dtype) for a, t in zip(made, examples, strict=True)]
+    return _evaluated(inputs, name, json.loads(attributes), examples)
 
 
 _define("custom_op(Tensor[] inputs, str name, str attributes, Tensor[] examples) -> Tensor[]", _custom)

@@ -1,8 +1,7 @@
 """Choosing among the plans of an operation by what they cost.
 
 A plan is charged as a step of its own, with the exchange from where its operands lie. What comes after is not looked
-at: charging the readers of its results too took a third more of a compile's time and gained 0.03 % (ResNet-50,
-EfficientNet-B4; nothing on BERT, ViT, U-Net).
+at: charging the readers of its results too cost far more of a compile's time than it gained.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def _infer_search(operands: Sequence[TensorType], attributes: Attributes) -> lis
     ]
 
 
-def beam_search(operands: Arrays, attributes: Attributes, results: Sequence[TensorType]) -> Arrays:
+def _search(operands: Arrays, attributes: Attributes, results: Sequence[TensorType]) -> Arrays:
     """The best label sequences of each sample: scores, lengths, labels filled up with blanks."""
     logp, lengths = operands
     blank, width, top = (int(attributes[name]) for name in ("blank", "beam_width", "top_paths"))
@@ -279,7 +279,7 @@ register(
         "ctc_beam_search",
         {"blank": 0, "beam_width": 100, "top_paths": 1},
         _infer_search,
-        beam_search,
+        _search,
         NotDifferentiable("its results are labels"),
         lambda operands, results, attributes: 6 * operands[0].size * int(attributes["beam_width"]),
         _search_samples,
