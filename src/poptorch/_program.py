@@ -236,7 +236,10 @@ def build(
     turns = batching.accumulation if training else batching.iterations if count > 1 else 1
     current = session.current()
     if annotations.overlap and not options.TensorLocations.num_io_tiles:
-        note(f"poptorch.{annotations.overlap}", "set tiles aside for it with options.TensorLocations.numIOTiles")
+        note(
+            f"poptorch.{annotations.overlap}",
+            "the compiler decides, unless TensorLocations.numIOTiles sets tiles aside",
+        )
     asked = compile_options(
         options,
         replicas=batching.replicas,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from abele.charge import Charged
+from abele.charge.records import Cycles
 from abele.compile.choose import Chooser
 from abele.compile.executable import compile_graph, key_of
-from abele.compile.pipelines import CompileOptions
+from abele.compile.pipelines import IO_TILES, CompileOptions, io_tiles_for
 from abele.engine.engine import Engine
 from abele.errors import InvalidOption
 from abele.ir.builder import Builder
@@ -19,6 +22,7 @@ from abele.machine.presets import gc200
 from abele.machine.system import find_system, one_ipu
 from abele.ops.plans.layouts import own, split_dims
 from abele.ops.plans.planning import PlanOptions, Question, make_plan
+from abele.schedule.records import Schedule
 
 OPTIONS = CompileOptions(one_ipu(gc200.derive("few", tiles=32)))
 POPLIBS = replace(OPTIONS, plan=PlanOptions(planner="poplibs"))
@@ -47,6 +51,29 @@ def test_best_fuses_and_poplibs_does_not() -> None:
     assert found.count("matmul") == 3 and found.count("softmax") == 1
     # the gelu is one vertex of the library; the rest one operation after another, the constant with the product
     assert [n for n in found if not n.startswith("host")][-5:] == ["add", "map", "neg", "exp", "map"]
+
+
+def test_transfers_go_beside_compute_where_that_gives_more_samples_a_second() -> None:
+    """Tiles are set aside where the host takes longer than they would have saved; never where they are few, and not
+    where a single sample's time counts or the planner is the vendor's."""
+    system = find_system("m2000")
+
+    def compiled(**changes: Any) -> tuple[Schedule, Cycles]:
+        options = replace(CompileOptions(system), **changes)
+        schedule = compile_graph(program(), options).schedule
+        return schedule, Charged(schedule, system).cycles
+
+    (aside, quick), (alone, slow) = compiled(), compiled(beside=False)
+    assert aside.io_tiles == IO_TILES[0] and alone.io_tiles == 0
+    assert quick.total < slow.total and quick.host < slow.host
+    assert all(s.attributes["overlap"] for _, s in aside.steps() if s.operation.startswith("host_"))
+    assert compiled(plan=POPLIBS.plan)[0].io_tiles == 0
+    assert compile_graph(program(), OPTIONS).schedule.io_tiles == 0
+    busy = Cycles(compute=1e9, host=slow.host)
+    assert io_tiles_for(CompileOptions(system), busy, 1 << 10) == 0
+    assert io_tiles_for(CompileOptions(system), slow, 1 << 40) == 0  # what no tiles hold
+    large = io_tiles_for(CompileOptions(system), replace(slow, host=1e9), 16 << 20)
+    assert large > IO_TILES[0] and large * system.chip.tile_memory >= 2 * (16 << 20)
 
 
 def test_the_planner_is_part_of_the_key() -> None:

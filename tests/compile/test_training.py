@@ -127,7 +127,7 @@ def test_a_pipeline_charges_its_bubble():
 
 def test_kinds_of_pipeline():
     """By halves fewer micro-batches are stashed and imbalance costs more; one by one nothing overlaps."""
-    kinds = {kind: train(1, stages=2, split=True, pipeline=kind)[2] for kind in PIPELINES}
+    kinds = {kind: train(1, stages=2, split=True, pipeline=kind, beside=False)[2] for kind in PIPELINES}
     grouped, interleaved, sequential = (kinds[kind] for kind in ("grouped", "interleaved", "sequential"))
     (fold,) = sequential.timeline.folds
     assert fold.ramp == 0 and fold.length == pytest.approx(4 * fold.slot, rel=0.01)  # and what is carried

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 
 from abele.charge.columns import Columns
@@ -58,10 +58,9 @@ def charged(schedule: Schedule, system: System) -> Charged:
     return _LAST[0]
 
 
-def cheapest(schedules: Iterable[Schedule], system: System) -> int:
+def cheapest(found: Sequence[Charged]) -> int:
     """Which of several schedules of one program is the quickest that fits; when none does, the quickest; the first of
     equals. Memory is measured from the quickest on, until one fits."""
-    found = [Charged(schedule, system) for schedule in schedules]
     quickest = sorted(range(len(found)), key=lambda i: found[i].cycles.total)
     best = next((i for i in quickest if found[i].fits), quickest[0])
     _LAST[:] = [found[best]]

@@ -16,11 +16,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import abele
-from abele.charge import cheapest
+from abele.charge import Charged, cheapest
+from abele.charge.cycles import streamed_bytes
 from abele.compile.cache import Cache
 from abele.compile.lower import lower
 from abele.compile.passes.base import PassRecord, run_passes
-from abele.compile.pipelines import CompileOptions, Way, passes_for, ways_of
+from abele.compile.pipelines import POPLIBS, CompileOptions, Way, io_tiles_for, passes_for, ways_of
 from abele.errors import AbeleError
 from abele.ir.graph import Graph
 from abele.ir.operation import OPERATIONS, Composite, expansion
@@ -122,15 +123,30 @@ Lowered = tuple[Schedule, list[PassRecord], list[tuple[str, Graph]]]
 
 
 def _best_of(graph: Graph, options: CompileOptions) -> Lowered:
-    """The cheapest of the ways to compile a program: what does not fit comes last, and the first wins a tie.
+    """The cheapest of the ways to compile a program: what does not fit comes last, and ``best`` wins a tie.
 
-    So the planner ``best`` never loses to ``poplibs``, whose way is among its own.
+    So the planner ``best`` never loses to ``poplibs``, whose way is among its own. That one is first, and says what
+    the host's transfers take.
     """
-    found = [_lowered(graph, options, way) for way in ways_of(graph, options)]
-    schedule = found[0][0]
-    if len(found) == 1 or schedule.ipus * schedule.replicas > options.system.ipus:
-        return found[0]
-    return found[cheapest((way[0] for way in found), options.system)]
+    vendor = _lowered(graph, options, POPLIBS)
+    schedule, system = vendor[0], options.system
+    if schedule.ipus * schedule.replicas > system.ipus:
+        return next((_lowered(graph, options, way) for way in ways_of(graph, options)), vendor)
+    if options.plan.planner == "poplibs":
+        return vendor
+    charged = Charged(schedule, system)
+    io_tiles = io_tiles_for(options, charged.cycles, _streams(schedule))
+    found = [_lowered(graph, options, way) for way in ways_of(graph, options, io_tiles)]
+    return [*found, vendor][cheapest([*(Charged(lowered[0], system) for lowered in found), charged])]
+
+
+def _streams(schedule: Schedule) -> int:
+    """Bytes that the host loads, or stores, in one turn: the larger of the two."""
+    sizes = {"host_load": 0, "host_store": 0}
+    for _, step in schedule.steps():
+        if step.operation in sizes:
+            sizes[step.operation] += streamed_bytes(step)
+    return max(sizes.values())
 
 
 def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:
@@ -138,7 +154,8 @@ def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:
     lowered, records = run_passes(graph, passes_for(options, way), lambda name, after: seen.append((name, after)))
     begun = time.process_time()
     plan = replace(options.plan, planner=way.planner)
-    schedule = lower(lowered, options.system, replicas=options.replicas, options=plan, io_tiles=options.io_tiles)
+    io_tiles = way.io_tiles or options.io_tiles
+    schedule = lower(lowered, options.system, replicas=options.replicas, options=plan, io_tiles=io_tiles)
     seen.append(("lower", lowered))
     check(schedule)
     records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from abele.charge.records import Cycles
 from abele.compile.passes.accumulate import Accumulate
 from abele.compile.passes.autodiff import Autodiff
 from abele.compile.passes.base import Pass
@@ -30,6 +31,7 @@ from abele.compile.passes.update import Optimiser, Update
 from abele.errors import InvalidOption, suggest
 from abele.ir.graph import Graph
 from abele.ir.types import DType
+from abele.machine.exchange import exchange_cycles
 from abele.machine.system import System
 from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
@@ -69,6 +71,8 @@ class CompileOptions:
             another, weights and activations in streaming memory in between.
         io_tiles: tiles of every IPU set aside for transfers.
         overlap: which transfers run beside compute on them: ``host``, ``streaming``.
+        beside: where neither is said, the planner ``best`` may set tiles aside and let the host's transfers run beside
+            compute if more samples a second come of it; ``False`` where the time of a single sample counts.
     """
 
     system: System
@@ -95,6 +99,7 @@ class CompileOptions:
     phased: str = ""
     io_tiles: int = 0
     overlap: tuple[str, ...] = ()
+    beside: bool = True
 
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
@@ -157,29 +162,60 @@ class Way:
     Attributes:
         planner: of all plans; passes fuse operations for ``best`` alone.
         calls: whether composites that the vendor's library has not become calls of those that it has.
+        io_tiles: tiles set aside beyond those of the options, on which the host's transfers run beside compute.
     """
 
     planner: str
     calls: bool
+    io_tiles: int = 0
 
 
 POPLIBS = Way("poplibs", calls=True)
 
 
-def ways_of(graph: Graph, options: CompileOptions) -> list[Way]:
-    """The ways that are tried: one for ``poplibs``; for ``best`` that one too, and those that may be cheaper."""
+def ways_of(graph: Graph, options: CompileOptions, io_tiles: int = 0) -> list[Way]:
+    """The ways that may be cheaper than ``POPLIBS``, with so many tiles set aside: none for that planner."""
     if options.plan.planner == "poplibs":
-        return [POPLIBS]
-    ways = [Way("best", calls=False)]
+        return []
+    ways = [Way("best", False, io_tiles)]
     if any(called(op) for g in graph.all_graphs() for op in g.operations):
-        ways.append(Way("best", calls=True))
-    return [*ways, POPLIBS]
+        ways.append(Way("best", True, io_tiles))
+    return ways
+
+
+IO_TILES = (32, 192)
+"""The fewest and the most tiles that PopTorch sets aside for transfers (``TensorLocations.numIOTiles``)."""
+
+
+def io_tiles_for(options: CompileOptions, cycles: Cycles, streams: int) -> int:
+    """How many tiles are better set aside for the host's transfers than used; 0 for none.
+
+    Args:
+        cycles: of the program without.
+        streams: bytes that the host loads, or stores, in one turn of the program: the larger of the two.
+    """
+    chip, (least, most) = options.system.chip, IO_TILES
+    if not options.beside or options.io_tiles or options.phased:
+        return 0
+    found = [
+        (
+            (cycles.compute + cycles.exchange) * tiles / (chip.tiles - tiles)
+            + float(exchange_cycles(chip, -(-streams // tiles))) * options.accumulation,
+            tiles,
+        )
+        for tiles in range(least, min(most, chip.tiles - 1) + 1, least)
+        if -(-2 * streams // tiles) <= chip.tile_memory  # two buffers, one being filled and one being emptied
+    ]
+    lost, tiles = min(found, default=(cycles.host, 0))
+    return tiles if lost < cycles.host else 0
 
 
 def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
     """The passes that a program with these options goes through, in order, on the first of its ways by default."""
     passes: list[Pass] = []
     way = way or (POPLIBS if options.plan.planner == "poplibs" else Way("best", calls=False))
+    if way.io_tiles:
+        options = replace(options, io_tiles=way.io_tiles, overlap=("host",))
     best = way.planner == "best"
     if way.calls:
         passes.append(LibraryCalls())

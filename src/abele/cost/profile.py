@@ -310,7 +310,7 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         int(sum(each.flops for each in work)) * schedule.replicas,
         system.chip.peak_flops(str(dtype)) * used,
         _timeline(live, charger, rows, begin, total),
-        _notes(schedule, system, live),
+        _notes(schedule, system, live, charger.hidden[schedule.main.name]),
     )
 
 
@@ -434,7 +434,7 @@ def _timeline(live: Liveness, charger: Charger, rows: dict[int | str, int], begi
     return Timeline(row, start, sync, exchange, compute, host, ipu, depth, tuple(folds))
 
 
-def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...]:
+def _notes(schedule: Schedule, system: System, live: Liveness, hidden: float) -> tuple[str, ...]:
     notes = [
         "Cycles and bytes are modelled: vertex estimates from the published libraries, exchange from bytes received.",
         "Vertex state, control code and stacks of a tile are assumed sizes.",
@@ -454,6 +454,11 @@ def _notes(schedule: Schedule, system: System, live: Liveness) -> tuple[str, ...
         )
     if schedule.io_tiles:
         notes.append(f"{schedule.io_tiles} tiles of each IPU are set aside for transfers. {_buffers(schedule, system)}")
+    if hidden:
+        notes.append(
+            "Transfers of the host run beside the samples before and behind; one sample by itself waits "
+            f"{1e6 * system.chip.seconds(hidden):.1f} µs for its own."
+        )
     remote = {live.storage[t.name] for t in schedule.tensors.values() if t.kind == "remote"}
     remote = sum(schedule.tensors[name].type.bytes for name in remote) * schedule.replicas
     if remote > system.streaming_memory():

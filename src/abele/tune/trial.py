@@ -97,7 +97,8 @@ class Trials:
             loaded, system=w.system, optimizer=w.optimizer, planner=w.planner, **settings
         )
         placed = any(op.origin.stage for op in loaded.graph.operations)
-        return replace(options, split=False) if placed else options
+        # beside compute, transfers give more samples a second, and one sample its answer no sooner
+        return replace(options, split=options.split and not placed, beside=w.goal != "latency")
 
     def profile(self, point: Point, **changes: Any) -> Profile:
         """The whole profile of a point, with ``changes`` to its compiler's options."""
