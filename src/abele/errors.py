@@ -66,6 +66,14 @@ class BadCache(AbeleError):
     """
 
 
+class LostProcess(AbeleError):
+    """Another process of a run over several processes has died, hangs, has left, or does something else.
+
+    Raised when one of the processes of ``poprun --num-instances 2 python train.py`` is killed: the message names its
+    rank. Remedy: look at what that process said last, then start all of them again.
+    """
+
+
 class UserProgramError(AbeleError):
     """The user's own program, model file or description of a machine raised while Abele ran it.
 

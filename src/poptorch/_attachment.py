@@ -22,6 +22,7 @@ from ._inspection import Inspection
 from ._logging import logger
 from ._program import check_same_types, translated
 from ._trainer import Trainer
+from ._whole_states import WholeStates
 from .enums import ConnectionType
 
 _seeds = itertools.count()
@@ -76,6 +77,8 @@ class Attachment(Inspection):
     def copyWeightsToDevice(self) -> None:
         """Give the device the parameters and buffers of the user's model.
 
+        Where a model is trained by several processes all of them must call it, and get those of the first.
+
         Raises:
             Error: when the model is not compiled.
         """
@@ -85,9 +88,10 @@ class Attachment(Inspection):
         logger.debug("Writing weights from host to IPU memory")
         with translated(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             check_same_types(program)
-            for name, tensor in program.host_tensors.items():
-                if name in program.engine.states:
-                    program.engine.write(name, to_numpy(tensor))
+            known = [name for name in program.host_tensors if name in program.engine.states]
+            for name in known:
+                program.engine.write(name, to_numpy(program.host_tensors[name]))
+            program.engine.share(known)
         self._device_ahead = False
         link = link_of(self._user_model)
         self._uploaded = 0 if link is None else link.version
@@ -158,6 +162,7 @@ class Attachment(Inspection):
         if program.capture.random:
             seed = self._seed()
             program.engine.write("seed", np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
+            program.engine.share(["seed"])
         self.copyWeightsToDevice()
         self._trainer.attach(program)
 
@@ -168,10 +173,12 @@ class Attachment(Inspection):
             return chosen & (2**64 - 1)
         return (torch.initial_seed() + 0x9E3779B97F4A7C15 * next(_seeds)) & (2**64 - 1)
 
-    def _leave_device(self) -> None:
+    def _leave_device(self, *, alone: bool = False) -> None:
+        """Take the program off the device. ``alone``: other processes may not be doing the same."""
         if self._attached:
             self.copyWeightsToHostIfNeeded()
-            self._hand_over_optimizer_state()
+            if not (alone and self._require().training and WholeStates(self._require().engine).spread()):
+                self._hand_over_optimizer_state()
         if self._program is not None and self._program._engine is not None:
             self._program._engine.close()
             self._program._engine = None

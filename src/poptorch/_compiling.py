@@ -17,8 +17,10 @@ from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
 from abele.ir import Graph
+from abele.machine.system import list_systems
 from abele.tune.options_file import RECOMPUTATION
 
+from ._logging import logger
 from ._optimizer_spec import Plan
 from .enums import ReductionType
 from .options import Options
@@ -79,6 +81,22 @@ def compile_options(
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )
+
+
+def for_all_processes(asked: CompileOptions, graph: Graph) -> CompileOptions:
+    """The options with a system that has IPUs for the replicas of all processes: the session's, or a larger one of its
+    chips, since each process brings the IPUs of its host."""
+    needed = asked.replicas * (
+        asked.ipus if asked.split else 1 + max((op.origin.ipu for op in graph.operations), default=0)
+    )
+    if needed <= asked.system.ipus:
+        return asked
+    larger = [s for s in list_systems() if s.chip.name == asked.system.chip.name and s.ipus >= needed]
+    if not larger:
+        return asked
+    system = min(larger, key=lambda s: s.ipus)
+    logger.info("The processes need %d IPUs: compiling for the system %s.", needed, system.name)
+    return dataclasses.replace(asked, system=system)
 
 
 def cache_of(options: Options) -> Cache | None:

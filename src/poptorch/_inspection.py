@@ -53,7 +53,8 @@ class Inspection:
         program = self._require()
         if "seed" not in program.engine.states:
             return []
-        return [int(word) for word in program.engine.read("seed")]
+        first, second = program.engine.read("seed")
+        return [int(first) ^ program.engine.first_replica, int(second)]  # as that of the first replica of all
 
     @rng_state.setter
     def rng_state(self, state: Iterable[int]) -> None:

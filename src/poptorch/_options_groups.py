@@ -201,7 +201,10 @@ class _DistributedOptions(OptionsDict):
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
-        self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+        if "OMPI_COMM_WORLD_SIZE" not in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun
+            self.setEnvVarNames("WORLD_SIZE", "RANK")
+        else:
+            self.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
     def disable(self) -> _DistributedOptions:
         """Ignore the environment: this is the only process."""

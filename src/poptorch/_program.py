@@ -23,7 +23,7 @@ from abele.ir import Graph, Port
 
 from . import _optimizer_spec, _outputs, _placement
 from ._arguments import Batching, Expected
-from ._compiling import cache_of, compile_options, with_partials, write_profile
+from ._compiling import cache_of, compile_options, for_all_processes, with_partials, write_profile
 from ._device import ipuHardwareIsAvailable
 from ._errors import Error
 from ._host_weights import plain_tensors
@@ -59,6 +59,7 @@ class Program:
         engine: runs it; made when first needed.
         plan: how weights are updated; None for inference.
         seconds: wall seconds of capturing and compiling.
+        process: number of this process, and how many share the replicas.
     """
 
     capture: Capture
@@ -70,6 +71,7 @@ class Program:
     plan: _optimizer_spec.Plan | None
     seconds: float
     native_cache: Path | None = None
+    process: tuple[int, int] = (0, 1)
     _engine: Engine | None = None
     _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
@@ -77,7 +79,8 @@ class Program:
     def engine(self) -> Engine:
         """The engine, with state at zero when it is new."""
         if self._engine is None:
-            self._engine = Engine(self.compiled.executable.schedule, cache=self.native_cache)
+            schedule = self.compiled.executable.schedule
+            self._engine = Engine(schedule, cache=self.native_cache, process=self.process)
         return self._engine
 
     @property
@@ -216,7 +219,9 @@ def build(
     with plain_tensors(model), annotated as annotations, torch.set_grad_enabled(True):
         captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training)
     _refuse_exchanged_buffers(captured)
-    if batching.replicas > 1 and options.broadcast_buffers and set(captured.buffers) & _written(captured):
+    distributed = options.Distributed
+    replicas = batching.replicas * distributed.numProcesses
+    if replicas > 1 and options.broadcast_buffers and set(captured.buffers) & _written(captured):
         raise Error(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers becoming out of "
             "sync between replicas, you can disable buffer broadcasting using "
@@ -242,7 +247,7 @@ def build(
         )
     asked = compile_options(
         options,
-        replicas=batching.replicas,
+        replicas=replicas,
         turns=turns,
         stages=stages_or_phases if strategy.phased else count,
         training=training,
@@ -252,6 +257,8 @@ def build(
     )
     if split:
         asked = dataclasses.replace(asked, split=True, pipeline=options._own.get("pipeline", asked.pipeline))
+    if distributed.numProcesses > 1:
+        asked = for_all_processes(asked, graph)
     cache = cache_of(options)
     first = captured.inputs[0].shape if captured.inputs else ()
     tuned_for = options._own.get("batchSize")
@@ -263,7 +270,7 @@ def build(
         f"{options.model_name or type(model).__name__} ({'training' if training else 'inference'})",
         graph,
         asked,
-        samples=(first[0] if first else 1) * turns * batching.replicas,
+        samples=(first[0] if first else 1) * turns * replicas,
         cache=cache,
     )
     if options.profile_dir is not None:
@@ -272,7 +279,8 @@ def build(
     runs = batching.iterations * batching.accumulation // turns
     seconds = time.perf_counter() - started
     native = kept.native if kept is not None else None
-    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, native)
+    process = (distributed.processId, distributed.numProcesses)
+    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, native, process)
 
 
 def _identifier(name: str) -> str:

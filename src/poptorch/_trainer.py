@@ -72,10 +72,13 @@ class Trainer:
     def attach(self, program: Program) -> None:
         """Give a program that is new on the device the optimizer's values, and its state where there is one."""
         self.write_hypers(program)
-        optimizer = self.optimizer
+        optimizer, state = self.optimizer, None
         if isinstance(optimizer, optim.Optimizer) and optimizer.has_state() and not self.divides(program):
             loaded = optimizer.take_new_state()
-            self._load(program, loaded or {"ipu_state": optimizer.get_state_dict()["ipu_state"]})
+            state = loaded or {"ipu_state": optimizer.get_state_dict()["ipu_state"]}
+        state = program.engine.share_object(state, "copying the optimizer's state to the device")
+        if state is not None:
+            self._load(program, state)
         self.ahead = program.training
 
     def write_hypers(self, program: Program) -> None:

@@ -13,7 +13,8 @@ class WholeStates:
     """Reads and writes the states of an engine.
 
     The state of an optimizer (``optimiser.<kind>.<weight>``) may be sharded over the replicas: it is then a run of
-    elements of a tensor of the weight's shape on each, the last of them filled up with zeros.
+    elements of a tensor of the weight's shape on each, the last of them filled up with zeros. Where the replicas are
+    those of several processes, all of them must read it at the same time.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -25,8 +26,7 @@ class WholeStates:
         shape, first = self._shape(name), self.engine.read(name)
         if first.shape == shape:
             return first
-        parts = [first, *(self.engine.read(name, replica) for replica in range(1, self.engine.replicas))]
-        return np.concatenate(parts)[: math.prod(shape)].reshape(shape)
+        return self.engine.read_all(name).reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a state or hyper value on all replicas."""
@@ -34,10 +34,16 @@ class WholeStates:
         if self._shape(name) == part or value.shape == part:
             self.engine.write(name, value)
             return
-        whole = np.zeros(self.engine.replicas * part[0], value.dtype)
-        whole[: value.size] = value.reshape(-1)
-        for replica, piece in enumerate(whole.reshape(self.engine.replicas, part[0])):
-            self.engine.write(name, piece, replica)
+        whole = np.zeros((self.engine.schedule.replicas, part[0]), value.dtype)
+        whole.reshape(-1)[: value.size] = value.reshape(-1)
+        for replica in range(self.engine.replicas):
+            self.engine.write(name, whole[self.engine.first_replica + replica], replica)
+
+    def spread(self) -> bool:
+        """Whether some state lies in parts on replicas of several processes: reading it then takes all of them."""
+        if self.engine.replicas == self.engine.schedule.replicas:
+            return False
+        return any(self._shape(name) != type_.shape for name, type_ in self.types.items())
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """The shape of the whole: of the weight that it is the state of, else its own."""

@@ -39,7 +39,7 @@ def _destroy_all() -> None:
     """Cut every link before the interpreter takes objects apart: torch insists on its own classes then."""
     for executor in list(_alive):
         with contextlib.suppress(Exception):
-            executor.destroy()
+            executor._destroy(alone=True)
 
 
 def wrap(
@@ -349,7 +349,10 @@ class PoplarExecutor(Attachment):
 
     def destroy(self) -> None:
         """Free the compiled program; the weights come back to the host. The next call compiles again."""
-        self._leave_device()
+        self._destroy()
+
+    def _destroy(self, *, alone: bool = False) -> None:
+        self._leave_device(alone=alone)
         self._program = None
         self._ran = False
         if self._link is not None:
@@ -358,7 +361,7 @@ class PoplarExecutor(Attachment):
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            self.destroy()
+            self._destroy(alone=True)
 
 
 def _unpickled(

@@ -10,58 +10,57 @@ the same bits at any number of threads; oneDNN does not promise that.
 
 A schedule may have a program of its own for loading (``Schedule.load``), which makes states from other states. It has
 an engine of its own here, whose streams become states of this one; it runs before a run that follows a change.
+
+Replicas may be spread over several processes (``process``): each has an engine with its part of them, and collectives
+go on from process to process (``engine.collectives``, ``engine.processes``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from abele.codegen import Library, Steps, pointer_table
+from abele.engine import collectives
+from abele.engine.collectives import Arrays, Part
 from abele.engine.layouts import orders
 from abele.engine.memory import Arena, Life, plan_arena
+from abele.engine.nodes import Timer, Timing, copy, load, store, timed, walk
 from abele.engine.offers import Bound, Call, Offer
-from abele.engine.program import Collective, Copy, Instruction, Load, Loop, Program, Run, Store, View, flatten, numbered
+from abele.engine.processes import join
+from abele.engine.program import (
+    Collective,
+    Copy,
+    Instruction,
+    Load,
+    Loop,
+    Program,
+    Run,
+    Store,
+    View,
+    digest,
+    flatten,
+    label,
+    numbered,
+)
 from abele.engine.providers import Providers
-from abele.engine.streams import Stream, check_names, find_streams, from_host, to_host
+from abele.engine.streams import check_names, find_streams, from_host, to_host
 from abele.engine.threads import KERNEL_WORTH, Pool, library_worth, threads_to_use
-from abele.errors import InvalidOperand, suggest
+from abele.errors import InvalidOperand, InvalidOption, suggest
 from abele.ir.types import DType, TensorType
-from abele.ops.collectives.replicas import groups, over_replicas
 from abele.ops.hosts.kernels import Request, Spec, host_bytes
 from abele.schedule.records import Schedule
 
 _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 SEED = "seed"
 """The state that holds the random seed, ``u32[2]``; each replica gets its own."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Wall seconds of one instruction over all runs, all replicas together.
-
-    ``loading`` says whether it makes a state when weights are loaded, instead of being part of a run.
-    """
-
-    operation: str
-    provider: str
-    seconds: float
-    times: int
-    loading: bool = False
-
-
-@dataclass
-class _Timer:
-    operation: str
-    provider: str
-    seconds: float = 0.0
-    times: int = 0
 
 
 class Engine:
@@ -75,6 +74,11 @@ class Engine:
         providers: names of the providers that may be used, ``None`` for all (see ``engine.providers``).
         cache: a directory for native code, or ``None`` to compile afresh.
         timed: measure every instruction; read them from ``timings``. Slower.
+        process: number of this process, and how many share the replicas: each has as many, in the order of its number.
+
+    Attributes:
+        replicas: how many this engine runs; in ``write``, ``read`` and streams they are counted from 0.
+        first_replica: the number of the first of them among all.
 
     State and hyper values start at zero; ``write`` sets them. After a run that was interrupted or failed, state may be
     partly updated.
@@ -89,14 +93,22 @@ class Engine:
         providers: Sequence[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
         timed: bool = False,
+        process: tuple[int, int] = (0, 1),
     ) -> None:
         self.schedule = schedule
-        self.replicas = schedule.replicas
+        rank, size = process
+        if schedule.replicas % size:
+            raise InvalidOption(f"{size} processes cannot share {schedule.replicas} replicas equally")
+        self.replicas = schedule.replicas // size
+        self.first_replica = rank * self.replicas
+        self._part = Part(self.first_replica, self.replicas, schedule.replicas)
         self.threads = threads_to_use(threads)
         self._providers = Providers(providers)
         self._timed = timed
-        self._timers: list[_Timer] = []
+        self._timers: list[Timer] = []
         self._program = flatten(schedule)
+        self._processes = join(rank, size) if self._sends() else None
+        self._digest, self._written, self._runs = digest(self._program), 0, 0
         self._loads, self._stores = find_streams(self._program.instructions)
         self._orders = orders(self._program) if "onednn" in self._providers.names else {}
         self._offers = {id(i): self._offer(i) for _, i, _ in numbered(self._program.instructions) if isinstance(i, Run)}
@@ -115,7 +127,9 @@ class Engine:
         self._loader = None
         if schedule.load is not None:
             names = self._providers.names
-            self._loader = Engine(schedule.load, threads=self.threads, providers=names, cache=cache, timed=timed)
+            # What loading reads is alike in all replicas: one of them makes the values of all.
+            load = replace(schedule.load, replicas=1)
+            self._loader = Engine(load, threads=self.threads, providers=names, cache=cache, timed=timed)
         self._to_load = self._loader is not None
         if seed is not None and SEED in self._program.states:
             self.write(SEED, np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
@@ -156,6 +170,8 @@ class Engine:
             if name not in self._program.states:
                 return
         self._write(name, array, replica)
+        if replica is None and self._processes is not None:
+            self._written = zlib.crc32(np.ascontiguousarray(array).tobytes(), zlib.crc32(name.encode(), self._written))
 
     def _write(self, name: str, array: np.ndarray, replica: int | None = None) -> None:
         view = self._state(name)
@@ -164,7 +180,7 @@ class Engine:
             target = self._array(each, view)
             target[...] = value
             if name == SEED and view.type == TensorType((2,), DType.U32):
-                target[0] ^= np.uint32(each)
+                target[0] ^= np.uint32(self.first_replica + each)
         self._stale |= {i for i, (buffers, _) in enumerate(self._prepares) if view.buffer in buffers}
 
     def read(self, name: str, replica: int = 0) -> np.ndarray:
@@ -176,11 +192,43 @@ class Engine:
         view = self._state(name)
         return from_host(self._array(replica, view), view.type)
 
+    def read_all(self, name: str) -> np.ndarray:
+        """A state of every replica, those of other processes too, ``[replicas, *shape]``.
+
+        Where collectives go over several processes all of them must call it.
+        """
+        own = np.stack([self.read(name, replica) for replica in range(self.replicas)])
+        if self._processes is None:
+            return own
+        self._processes.agree(f"reading the state {name[-200:]}")
+        return self._processes.gather(own, name).reshape(-1, *own.shape[1:])
+
+    def share(self, names: Sequence[str]) -> None:
+        """Give these states, on all replicas, the values that the first of all has; all processes must call it.
+
+        It does nothing where no collective goes from process to process.
+        """
+        if self._processes is None:
+            return
+        self._processes.agree(f"copying weights to the device, program {self._digest:08x}")
+        for name in names:
+            value = self.read(name)
+            self._processes.share(value, f"the weight {name}")
+            self._write(name, value)
+        self._written = 0
+
+    def share_object(self, value: Any, doing: str) -> Any:
+        """What the first process gives here; all must call it. ``value`` where no collective goes between them."""
+        if self._processes is None:
+            return value
+        self._processes.agree(doing)
+        return self._processes.share_object(value, doing)
+
     def _load(self) -> None:
         """Make the states that are made from others, if any of those was written."""
         if self._loader is not None and self._to_load:
             for name, made in self._loader.run().items():
-                self._write(name, made[0, 0])  # what loading reads is alike in all replicas: no seed is among it
+                self._write(name, made[0, 0])  # no seed is among what loading reads
             self._to_load = False
 
     def run(self, streams: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
@@ -206,12 +254,17 @@ class Engine:
             results[name] = np.empty(shape, stream.type.dtype.numpy)
             stream.begin(results[name], self.replicas)
         self._load()
+        if self._processes is not None:
+            self._runs += 1
+            self._processes.agree(
+                f"run {self._runs} of the program {self._digest:08x}, given numbers {self._written:08x}"
+            )
         before = self._use_threads(1) if self._use_threads is not None else 1
         try:
             for index in sorted(self._stale):
                 self._prepares[index][1]()
             self._stale.clear()
-            _walk(self._nodes)
+            walk(self._nodes)
         finally:
             if self._use_threads is not None:
                 self._use_threads(before)
@@ -227,7 +280,7 @@ class Engine:
         for _, instruction, _ in numbered(self._program.instructions):
             if isinstance(instruction, Run):
                 name, _ = self._offers[id(instruction)]
-                counts.setdefault(name, Counter())[_label(instruction)] += 1
+                counts.setdefault(name, Counter())[label(instruction)] += 1
         return {name: dict(counter) for name, counter in sorted(counts.items())}
 
     @property
@@ -275,12 +328,17 @@ class Engine:
     def _bind(self, instructions: Sequence[Instruction]) -> list:
         nodes: list = []
         waiting: list[Call] = []
+        batch: list[Arrays] = []
 
         def flush() -> None:
             if waiting:
                 steps = Steps(self._library, [(k, list(p), 0, k.units) for k, p in waiting])
                 nodes.append(steps.run)
                 waiting.clear()
+            if batch:
+                assert self._processes is not None
+                nodes.append(collectives.together(tuple(batch), self._part, self._processes))
+                batch.clear()
 
         for instruction in instructions:
             if isinstance(instruction, Loop):
@@ -292,9 +350,17 @@ class Engine:
                 flush()
             first = len(nodes)
             if isinstance(instruction, Collective):
-                flush()
-                nodes.append(self._collective(instruction))
+                arrays = self._arrays(instruction)
+                if waiting or not collectives.apart(arrays, batch):
+                    flush()
+                if collectives.travels(instruction, self._part):
+                    batch.append(arrays)
+                else:
+                    flush()
+                    nodes.append(self._collective(arrays))
             else:
+                if batch:
+                    flush()
                 for replica in range(self.replicas):
                     bound = self._bound(instruction, replica)
                     if bound.run is not None:
@@ -310,13 +376,13 @@ class Engine:
                 flush()
                 inner = nodes[first:]
                 del nodes[first:]
-                nodes.append(_timed(inner, timer))
+                nodes.append(timed(inner, timer))
         flush()
         return nodes
 
-    def _timer(self, instruction: Instruction) -> _Timer:
+    def _timer(self, instruction: Instruction) -> Timer:
         provider = self._offers[id(instruction)][0] if isinstance(instruction, Run) else "engine"
-        self._timers.append(_Timer(_label(instruction), provider))
+        self._timers.append(Timer(label(instruction), provider))
         return self._timers[-1]
 
     def _split(self, call: Call) -> bool:
@@ -350,11 +416,11 @@ class Engine:
     def _bound(self, instruction: Instruction, replica: int) -> Bound:
         match instruction:
             case Load(name, view):
-                return Bound(run=_load(self._loads[name], replica, self._array(replica, view)))
+                return Bound(run=load(self._loads[name], replica, self._array(replica, view)))
             case Store(name, view):
-                return Bound(run=_store(self._stores[name], replica, self._array(replica, view)))
+                return Bound(run=store(self._stores[name], replica, self._array(replica, view)))
             case Copy(source, target):
-                return Bound(run=_copy(self._array(replica, source), self._array(replica, target)))
+                return Bound(run=copy(self._array(replica, source), self._array(replica, target)))
             case Run():
                 return self._bound_run(instruction, replica)
         raise TypeError(instruction)
@@ -382,17 +448,22 @@ class Engine:
             self._prepares.append((frozenset(v.buffer for v in run.operands), prepare))
         return bound
 
-    def _collective(self, instruction: Collective) -> Callable[[], None]:
-        sources = [self._array(r, instruction.operand) for r in range(self.replicas)]
-        targets = [self._array(r, instruction.result) for r in range(self.replicas)]
-        return _collective(sources, targets, instruction)
+    def _arrays(self, instruction: Collective) -> Arrays:
+        every = range(self.replicas)
+        sources = [self._array(replica, instruction.operand) for replica in every]
+        return Arrays(instruction, sources, [self._array(replica, instruction.result) for replica in every])
 
+    def _collective(self, arrays: Arrays) -> Callable[[], None]:
+        if self._processes is None or collectives.stays(arrays.instruction, self._part):
+            return collectives.local(arrays)
+        return collectives.across(arrays, self._part, self._processes)
 
-def _label(instruction: Instruction) -> str:
-    if isinstance(instruction, Run):
-        root = instruction.attributes.get("root")
-        return f"{instruction.operation}({root})" if root else instruction.operation
-    return type(instruction).__name__.lower()
+    def _sends(self) -> bool:
+        """Whether some collective goes from this process to others."""
+        return any(
+            isinstance(i, Collective) and not collectives.stays(i, self._part)
+            for _, i, _ in numbered(self._program.instructions)
+        )
 
 
 def _arena(program: Program, offers: Mapping[int, tuple[str, Offer]]):
@@ -415,79 +486,3 @@ def _arena(program: Program, offers: Mapping[int, tuple[str, Offer]]):
                 keys.append(fresh)
                 fresh += 1
     return plan_arena(lives), spaces
-
-
-def _walk(nodes: Sequence) -> None:
-    for node in nodes:
-        if type(node) is tuple:
-            count, body = node
-            for _ in range(count):
-                _walk(body)
-        else:
-            node()
-
-
-def _timed(nodes: Sequence[Callable[[], None]], timer: _Timer) -> Callable[[], None]:
-    def run() -> None:
-        begin = time.perf_counter()
-        for node in nodes:
-            node()
-        timer.seconds += time.perf_counter() - begin
-        timer.times += 1
-
-    return run
-
-
-def _load(stream: Stream, replica: int, target: np.ndarray) -> Callable[[], None]:
-    def run() -> None:
-        turn = stream.turn[replica]
-        target[...] = stream.data[turn, replica]
-        stream.turn[replica] = turn + 1
-
-    return run
-
-
-def _store(stream: Stream, replica: int, source: np.ndarray) -> Callable[[], None]:
-    def run() -> None:
-        turn = stream.turn[replica]
-        stream.data[turn, replica] = source
-        stream.turn[replica] = turn + 1
-
-    return run
-
-
-def _copy(source: np.ndarray, target: np.ndarray) -> Callable[[], None]:
-    def run() -> None:
-        np.copyto(target, source)
-
-    return run
-
-
-def _collective(
-    sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], instruction: Collective
-) -> Callable[[], None]:
-    """A collective over the replicas: sums in order, in float64 where there are more than two floats to add."""
-    attributes, half = instruction.attributes, instruction.operand.type.dtype is DType.F16
-    reduces = "reduction" in attributes
-    members = len(groups(len(sources), attributes)[0])
-    wide = np.float64 if reduces and sources[0].dtype.kind == "f" and members > 2 else sources[0].dtype
-
-    def run() -> None:
-        made = over_replicas(instruction.operation, [s.astype(wide, copy=False) for s in sources], attributes)
-        for target, value in zip(targets, made, strict=True):
-            if reduces and half:
-                with np.errstate(over="ignore"):
-                    value = value.astype(np.float16)
-            target[...] = value
-
-    if members == 1 and sources[0].shape == targets[0].shape:
-        return _each([_copy(source, target) for source, target in zip(sources, targets, strict=True)])
-    return run
-
-
-def _each(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    def run() -> None:
-        for each in runs:
-            each()
-
-    return run

@@ -7,6 +7,7 @@ of the old value makes the new one, and copied at the end of the turn otherwise.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,6 +230,27 @@ def reads_and_writes(instruction: Instruction) -> tuple[tuple[View, ...], tuple[
             return (instruction.operand,), (instruction.result,)
         case Loop():
             raise TypeError("a loop is not one instruction")
+
+
+def label(instruction: Instruction) -> str:
+    """What to call an instruction in reports."""
+    if isinstance(instruction, Run):
+        root = instruction.attributes.get("root")
+        return f"{instruction.operation}({root})" if root else instruction.operation
+    return type(instruction).__name__.lower()
+
+
+def digest(program: Program) -> int:
+    """A number that programs share which do the same operations on the same types."""
+    found = 0
+    for _, instruction, _ in numbered(program.instructions):
+        if isinstance(instruction, Loop):
+            text = f"loop {instruction.count}"
+        else:
+            reads, writes = reads_and_writes(instruction)
+            text = f"{label(instruction)} {[str(v.type) for v in (*reads, *writes)]}"
+        found = zlib.crc32(text.encode(), found)
+    return found
 
 
 def numbered(instructions, start: int = 0) -> Iterator[tuple[int, Instruction, int]]:
