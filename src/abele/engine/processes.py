@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -229,6 +229,8 @@ class Processes:
 
     def _meet(self, rank: int, size: int) -> Any:
         """A store that all processes have in common."""
+        from torch.distributed import TCPStore
+
         distributed = self._distributed
         generation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         if distributed.is_initialized():
@@ -251,7 +253,15 @@ class Processes:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         limit = timedelta(seconds=min(self.limit, 300.0))
         try:
-            store, _, _ = next(_rendezvous(rank, size, limit))
+            store = TCPStore(
+                os.environ["MASTER_ADDR"],
+                int(os.environ["MASTER_PORT"]),
+                size,
+                rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",  # else torchrun has made it
+                timeout=limit,
+                wait_for_workers=False,
+                multi_tenant=True,  # a program that makes a group of its own at the same port shares it
+            )
         except Exception as error:
             what = "cannot listen there" if rank == 0 else "cannot reach it"
             raise LostProcess(
@@ -295,12 +305,6 @@ class Processes:
                 f"The {self.size} processes could not connect to each other: {who}",
                 remedy="GLOO_SOCKET_IFNAME names the network interface to use.",
             ) from error
-
-
-def _rendezvous(rank: int, size: int, limit: timedelta) -> Iterator[Any]:
-    from torch.distributed.rendezvous import rendezvous
-
-    return rendezvous("env://", rank, size, timeout=limit)
 
 
 def _keep(thing: Any) -> None:
