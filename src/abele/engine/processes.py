@@ -229,7 +229,7 @@ class Processes:
 
     def _meet(self, rank: int, size: int) -> Any:
         """A store that all processes have in common."""
-        from torch.distributed import TCPStore
+        from torch._C._distributed_c10d import TCPStore
 
         distributed = self._distributed
         generation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
