@@ -21,7 +21,7 @@ def layouts(draw):
         parts = draw(st.integers(1, min(-(-size // grain), 4, TILES // blocks)))
         axes.append(Axis("abcd"[i], size, parts, grain))
         blocks *= parts
-    grid = Grid(tuple(axes), TILES, draw(st.integers(0, 3)))
+    grid = Grid(tuple(axes), TILES, draw(st.integers(0, 2 * TILES)))
     order = draw(st.permutations(range(len(axes))))
     follows = order[: draw(st.integers(1, len(axes)))]
     whole = draw(st.booleans())
@@ -75,6 +75,7 @@ def test_what_lies_there_is_counted_across_views(read, flat, grain, data):
         cuts = [d for d in range(1, size + 1) if size % d == 0]
         rows = data.draw(st.sampled_from(cuts))
         parts = data.draw(st.integers(1, min(rows, TILES)))
-        home = Layout(Grid((Axis("r", rows, parts),), TILES), (rows, size // rows), (Span(0), Span()))
+        first = data.draw(st.integers(0, TILES))
+        home = Layout(Grid((Axis("r", rows, parts),), TILES, first), (rows, size // rows), (Span(0), Span()))
     assert kept(read, [home]).tolist() == (counted(read, home) if sees(read, home) else [0] * read.grid.blocks)
     assert sees(read, home)  # whole rows and flat pieces are single runs

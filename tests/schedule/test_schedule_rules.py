@@ -13,7 +13,7 @@ from abele.errors import Bug
 from abele.ir.graph import Origin, Port
 from abele.ir.types import f32
 from abele.schedule import Access, Axis, ComputeSet, Grid, Layout, Plan, Repeat, Span, Use, check, check_plan
-from abele.schedule.geometry import columns, common_dimensions, lies_in, volume, window
+from abele.schedule.geometry import bounds, common_dimensions, lies_in, volume, window
 from abele.schedule.rules import RULES
 
 
@@ -161,7 +161,7 @@ def test_windows_of_one_result_in_several_sets():
 def test_window_holds_all_regions(size, parts, stride, offset, extent, divide):
     axis = Axis("n", max(size, parts), parts)
     layout = Layout(Grid((axis,), 4), (size,), (Span(0, stride, offset, extent, divide),))
-    _, start, stop = columns(layout)
+    ((start, stop),) = bounds(layout)
     filled = stop > start
     (have,) = window(layout)
     if filled.any():
@@ -182,10 +182,10 @@ def test_lies_in():
     assert not lies_in(other_tiles(home, 1), home)
     first = Layout(Grid((Axis("m", 3, 1),), 6), (12,), (Span(0),))
     assert lies_in(first, home)
-    rows, columns_ = Layout(grid, (12, 5), (Span(0), Span())), Layout(grid, (5, 12), (Span(), Span(0)))
+    rows, turned = Layout(grid, (12, 5), (Span(0), Span())), Layout(grid, (5, 12), (Span(), Span(0)))
     flat = Layout(grid, (60,), (Span(0, 5, 0, 5),))
     assert lies_in(rows, flat) and lies_in(flat, rows)
-    assert not lies_in(columns_, flat) and not lies_in(flat, columns_)
+    assert not lies_in(turned, flat) and not lies_in(flat, turned)
 
 
 def test_common_dimensions():

@@ -1,7 +1,7 @@
-"""Elements of layouts as NumPy columns over tiles and classes, each distinct question answered once.
+"""Elements of layouts as columns over tiles and classes, each distinct question answered once.
 
-Everything in ``charge`` is either one number for a class of equal vertices or a column over tiles; nothing loops over
-tiles or blocks.
+Everything in ``charge`` is either one number for a class of equal vertices or a column over tiles, kept as its runs;
+nothing loops over tiles or blocks.
 """
 
 from __future__ import annotations
@@ -11,8 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from abele.charge.runs import Runs
 from abele.machine.exchange import pairs_share
-from abele.schedule.geometry import columns, common_dimensions, kept, overlap, partitions_window, volume, window
+from abele.schedule.geometry import (
+    bounds,
+    common_dimensions,
+    everywhere,
+    kept,
+    overlap,
+    partitions_window,
+    volume,
+    window,
+)
 from abele.schedule.layout import Grid, Layout
 
 
@@ -21,8 +31,9 @@ class Columns:
 
     def __init__(self, tiles: int) -> None:
         self.tiles = tiles
-        self._by_id: dict[tuple[str, int], tuple[object, np.ndarray]] = {}
-        self._by_value: dict[tuple[str, object], np.ndarray] = {}
+        self._by_id: dict[tuple[str, int], tuple[object, Runs]] = {}
+        self._by_value: dict[tuple[str, object], Runs] = {}
+        self._distances: dict[tuple[int, int], float] = {}
         self._numbers: dict[Layout, int] = {}
         self._number_of: dict[int, tuple[Layout, int]] = {}
 
@@ -33,37 +44,29 @@ class Columns:
             known = self._number_of[id(layout)] = layout, self._numbers.setdefault(layout, len(self._numbers))
         return known[1]
 
-    def elements(self, layout: Layout) -> np.ndarray:
-        """Elements of the layout on each tile, ``int64[tiles]``; do not write to it."""
-        return self._remember("elements", layout, Layout.elements_on_tiles)
+    def elements(self, layout: Layout) -> Runs:
+        """Elements of the layout on each tile."""
+        return self._remember("elements", layout, lambda layout: Runs.of(layout.elements_on_tiles()))
 
-    def missing(self, read: Layout, homes: Sequence[Layout]) -> np.ndarray:
-        """Elements of a read that do not lie on the tile that reads them, ``int64[tiles]``; do not write to it."""
+    def missing(self, read: Layout, homes: Sequence[Layout]) -> Runs:
+        """Elements of a read that do not lie on the tile that reads them."""
         key = ("missing", (read, *homes))
         if key not in self._by_value:
-            column = np.zeros(read.grid.tiles, np.int64)
-            column[read.grid.lies()] = read.elements() - kept(read, homes)
-            self._by_value[key] = column
+            self._by_value[key] = Runs.of(read.grid.on_tiles(read.elements() - kept(read, homes)))
         return self._by_value[key]
 
-    def covered(self, grid: Grid) -> np.ndarray:
-        """True for each tile that has a block of the grid, ``bool[tiles]``."""
-
-        def make(grid: Grid) -> np.ndarray:
-            column = np.zeros(grid.tiles, bool)
-            column[grid.lies()] = True
-            return column
-
-        return self._remember("covered", grid, make)
+    def covered(self, grid: Grid) -> Runs:
+        """1 for each tile that has a block of the grid, else 0."""
+        return self._remember("covered", grid, lambda grid: Runs.of(grid.on_tiles(1)))
 
     def distance(self, home: Layout, read: Layout) -> float:
         """Mean difference of the numbers of the tiles that read and those that hold what they read, by elements."""
-        key = ("distance", (self.number(home), self.number(read)))
-        if key not in self._by_value:
-            self._by_value[key] = np.asarray(mean_distance(home, read))
-        return float(self._by_value[key])
+        key = self.number(home), self.number(read)
+        if key not in self._distances:
+            self._distances[key] = mean_distance(home, read)
+        return self._distances[key]
 
-    def _remember(self, what: str, record, make) -> np.ndarray:
+    def _remember(self, what: str, record, make) -> Runs:
         known = self._by_id.get((what, id(record)))
         if known is not None:
             return known[1]
@@ -109,8 +112,7 @@ def most_sent(home: Layout, read: Layout) -> int:
     """
     sent = most_held(home, read)
     if partitions_window(read):
-        left = home.elements_on_tiles()
-        left[read.grid.lies()] -= kept(read, [home])
+        left = home.elements_on_tiles() - read.grid.on_tiles(kept(read, [home]))
         return min(sent, int(left.max()))
     if _blocks(home.grid) != _blocks(read.grid) or home.shape != read.shape:
         return sent
@@ -150,7 +152,11 @@ def mean_distance(home: Layout, read: Layout) -> float:
     ``home`` gives every element to one tile (where it is a part of the tensor, the nearest part stands for the rest).
     Of each block a few elements stand for all; where none of them lies elsewhere, the neighbour is meant.
     """
-    tile, start, stop = columns(read)
+    grid = read.grid
+    tile = grid.tile(np.arange(grid.blocks))
+    start, stop = (
+        np.array([everywhere(grid, ends[i]) for ends in bounds(read)]).reshape(-1, grid.blocks) for i in (0, 1)
+    )
     weight = np.prod(stop - start, axis=0)
     if not read.size or not weight.any():
         return 0.0

@@ -105,7 +105,7 @@ class Charger(PlanCharger):
         if not tiles:
             return Cycles()
         use = (step.results or step.operands)[0]
-        here = int(self.columns.elements(self.schedule.tensors[use.tensor].home).max()) * use.type.dtype.bytes
+        here = self.columns.elements(self.schedule.tensors[use.tensor].home).max * use.type.dtype.bytes
         there = -(-use.type.bytes // tiles)
         received, sent = (here, there) if step.results else (there, here)
         cycles = float(exchange_cycles(self.chip, received, sent))
@@ -216,13 +216,12 @@ class Charger(PlanCharger):
         sent, links, linked = 0, 0.0, 0
         for source, target in pairs:
             a, b = self.schedule.tensors[source], self.schedule.tensors[target]
-            column = self.columns.elements(b.home) * b.type.dtype.bytes
-            if a.ipu == b.ipu and a.home == b.home:
-                on_tile += column
+            here = a.ipu == b.ipu and a.home == b.home
+            self.columns.elements(b.home).add_to(on_tile if here else received, b.type.dtype.bytes)
+            if here:
                 continue
-            received += column
             if a.ipu == b.ipu:
-                sent += int(self.columns.elements(a.home).max()) * a.type.dtype.bytes
+                sent += self.columns.elements(a.home).max * a.type.dtype.bytes
             else:
                 linked += a.type.bytes
                 links += self.chip.cycles(link_seconds(self.system, a.type.bytes, a.ipu, b.ipu))

@@ -13,8 +13,10 @@ import numpy as np
 from abele.charge.columns import Columns
 from abele.charge.cycles import Charger
 from abele.charge.records import PlanCost
+from abele.charge.runs import Runs, added, largest
 from abele.ir.operation import has
 from abele.machine.system import System
+from abele.schedule.layout import Grid
 from abele.schedule.liveness import Interval, Liveness, Moment
 from abele.schedule.records import ComputeSet, Plan, Schedule, Step
 from abele.schedule.vertex import vertex_kind
@@ -116,7 +118,7 @@ class _Memory:
         self.schedule, self.system, self.live = schedule, system, live
         self.charger, self.columns = charger, columns
         self.shape = schedule.ipus, schedule.tiles
-        self.transients: dict[int, tuple[PlanCost, np.ndarray]] = {}
+        self.transients: dict[int, tuple[PlanCost, Runs]] = {}
         self.intervals = self._in_place()
 
     def measure(self) -> TileMemory:
@@ -138,7 +140,7 @@ class _Memory:
 
         def change(events: list[tuple[str, int]], sign: int) -> None:
             for tensor, copies in events:
-                running[self._ipu(tensor)] += self._column(tensor) * (sign * copies)
+                self._add(tensor, running, sign * copies)
                 changed.add(self._ipu(tensor))
 
         for now, moment in enumerate(self.live.moments):
@@ -150,7 +152,9 @@ class _Memory:
             step = moment.node
             if isinstance(step, Step) and step.plan.sets:
                 ipu = step.origin.ipu
-                curves[:, ipu, now] = note(ipu, running[ipu] + self._transient(step))
+                column = running[ipu].copy()
+                self._transient(step).add_to(column)
+                curves[:, ipu, now] = note(ipu, column)
             change(dead.get(now, []), -1)
         ipu, tile = (int(i) for i in np.unravel_index(int(peak.argmax()), self.shape))
         now = int(when[ipu, tile])
@@ -175,37 +179,38 @@ class _Memory:
         found = {name: np.zeros(self.shape, np.int64) for name in ALWAYS}
         for name in self.live.always:
             tensor = self.schedule.tensors[name]
-            found[tensor.kind][tensor.ipu] += self._column(name)
+            self._add(name, found[tensor.kind])
         found["stack"] += STACK_BYTES
         chip = self.system.chip
-        code: dict[tuple[int, str], np.ndarray] = {}
+        grids: dict[tuple[int, str], dict[Grid, None]] = {}
         for (ipu, _), (step, steps) in self._distinct_plans().items():
             cost = self.charger.plan(step)
             for cs, exchange in self._bodies(step.plan, cost):
                 covered = self.columns.covered(cs.grid)
                 for name in vertex_kind(cs.vertex).code:
-                    code[ipu, name] = code[ipu, name] | covered if (ipu, name) in code else covered
+                    grids.setdefault((ipu, name), {})[cs.grid] = None
                 each = FIELD_BYTES + ADDRESS_BYTES * (steps - 1)
-                found["vertex state"][ipu] += covered * ((len(cs.reads) + len(cs.writes)) * each)
+                covered.add_to(found["vertex state"][ipu], (len(cs.reads) + len(cs.writes)) * each)
                 # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
-                found["exchange code"][ipu] += exchange
+                exchange.add_to(found["exchange code"][ipu])
                 control = CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)
                 found["control code"][ipu] += control * chip.instruction_bytes
-        for (ipu, name), covered in code.items():
-            found["vertex code"][ipu] += covered * chip.estimate_of(name).code_bytes
+        for (ipu, name), here in grids.items():
+            covered = largest(self.columns.covered(grid) for grid in here)
+            covered.add_to(found["vertex code"][ipu], chip.estimate_of(name).code_bytes)
         return found
 
     @staticmethod
-    def _bodies(plan: Plan, cost: PlanCost) -> list[tuple[ComputeSet, np.ndarray]]:
+    def _bodies(plan: Plan, cost: PlanCost) -> list[tuple[ComputeSet, Runs]]:
         """The compute sets of which a tile holds code, each with its exchange code.
 
         Turns of a plan differ only in the parts of tensors that they touch: they are one loop with moving addresses.
         """
-        found: dict[tuple, tuple[ComputeSet, np.ndarray]] = {}
+        found: dict[tuple, tuple[ComputeSet, Runs]] = {}
         for cs, charged in zip(plan.sets, cost.sets, strict=True):
             key = cs.vertex, cs.grid, tuple((a.resident, a.layout.shape) for a in (*cs.reads, *cs.writes))
             first, code = found.get(key, (cs, charged.moved.code))
-            found[key] = first, np.maximum(code, charged.moved.code)
+            found[key] = first, largest((code, charged.moved.code))
         return list(found.values())
 
     def _distinct_plans(self) -> dict[tuple[int, int], tuple[Step, int]]:
@@ -264,23 +269,29 @@ class _Memory:
     def _ipu(self, tensor: str) -> int:
         return self.schedule.tensors[tensor].ipu
 
-    def _column(self, name: str) -> np.ndarray:
+    def _add(self, name: str, columns: np.ndarray, times: int = 1) -> None:
+        """Add the bytes of a tensor to ``int64[ipus, tiles]``."""
         tensor = self.schedule.tensors[name]
-        return self.columns.elements(tensor.home) * tensor.type.dtype.bytes
+        self.columns.elements(tensor.home).add_to(columns[tensor.ipu], tensor.type.dtype.bytes * times)
 
-    def _transient(self, step: Step) -> np.ndarray:
+    def _at(self, name: str, tile: int) -> int:
+        """Bytes of a tensor on one tile."""
+        tensor = self.schedule.tensors[name]
+        return self.columns.elements(tensor.home).at(tile) * tensor.type.dtype.bytes
+
+    def _transient(self, step: Step) -> Runs:
         """Most bytes on each tile that a step takes beside its operands and results."""
         cost = self.charger.plan(step)
         known = self.transients.get(id(cost))
         if known is None:
-            per_set = [held + received for held, received in self._set_parts(step.plan, cost)]
-            known = self.transients[id(cost)] = cost, np.max(per_set, axis=0)
+            known = self.transients[id(cost)] = cost, largest(map(added, self._set_parts(step.plan, cost)))
         return known[1]
 
-    def _set_parts(self, plan: Plan, cost: PlanCost) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each compute set, bytes of live temporaries and scratch, and of received operands, on each tile."""
+    def _set_parts(self, plan: Plan, cost: PlanCost) -> list[list[tuple[Runs, int]]]:
+        """For each compute set what it takes, as columns and how many times each: received operands first, then live
+        temporaries and scratch."""
         uses: dict[str, list[int]] = {}
-        columns: dict[str, np.ndarray] = {}
+        temporaries: dict[str, list[tuple[Runs, int]]] = {}
         for index, cs in enumerate(plan.sets):
             for access in (*cs.reads, *cs.writes):
                 if access.name.startswith("tmp"):
@@ -288,15 +299,14 @@ class _Memory:
             for access in cs.writes:
                 if access.name.startswith("tmp"):
                     size = plan.temporaries[int(access.name[3:])].dtype.bytes
-                    column = self.columns.elements(access.layout) * size
-                    columns[access.name] = columns.get(access.name, 0) + column
+                    temporaries.setdefault(access.name, []).append((self.columns.elements(access.layout), size))
         parts = []
         for index, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
-            held = self.columns.covered(cs.grid) * charged.scratch
-            for name, column in columns.items():
+            part = [(charged.moved.received, 1), (self.columns.covered(cs.grid), charged.scratch)]
+            for name, columns in temporaries.items():
                 if uses[name][0] <= index <= uses[name][-1]:
-                    held = held + column
-            parts.append((held, charged.moved.received))
+                    part += columns
+            parts.append(part)
         return parts
 
     # the peak ------------------------------------------------------------------------------------------------
@@ -306,12 +316,13 @@ class _Memory:
         found |= dict.fromkeys(SOMETIMES, 0)
         for interval in self.intervals:
             if interval.first <= now <= interval.last and self._ipu(interval.tensor) == ipu:
-                found["values"] += int(self._column(interval.tensor)[tile]) * interval.copies
+                found["values"] += self._at(interval.tensor, tile) * interval.copies
         moment = self.live.moments[now]
         if isinstance(moment.node, Step) and moment.node.plan.sets and moment.node.origin.ipu == ipu:
             parts = self._set_parts(moment.node.plan, self.charger.plan(moment.node))
-            held, received = max(parts, key=lambda p: int(p[0][tile]) + int(p[1][tile]))
-            found["temporaries"], found["exchange buffers"] = int(held[tile]), int(received[tile])
+            sizes = [[column.at(tile) * times for column, times in part] for part in parts]
+            found["exchange buffers"], *held = max(sizes, key=sum)
+            found["temporaries"] = sum(held)
         return found
 
     def _live_at(self, ipu: int, tile: int, now: int) -> tuple[LiveTensor, ...]:
@@ -321,7 +332,7 @@ class _Memory:
         entries += [(i.tensor, i.copies, i.first, i.last) for i in self.intervals if i.first <= now <= i.last]
         found = []
         for name, copies, first, end in entries:
-            size = int(self._column(name)[tile]) * copies if self._ipu(name) == ipu else 0
+            size = self._at(name, tile) * copies if self._ipu(name) == ipu else 0
             if size:
                 found.append(self._describe(name, size, copies, first, end, makers))
         return tuple(sorted(found, key=lambda t: -t.bytes))

@@ -13,6 +13,7 @@ import numpy as np
 
 from abele.charge.columns import Columns, messages, most_held, most_sent, region_sizes, shared_by_pairs
 from abele.charge.records import Cycles, Moved, PlanCost, SetCost
+from abele.charge.runs import Runs, merged, together
 from abele.ir.types import TensorType
 from abele.machine.exchange import exchange_code_bytes, exchange_cycles_two_rates, link_seconds, sync_cycles
 from abele.machine.system import System
@@ -35,7 +36,7 @@ class PlanCharger:
     @cached_property
     def still(self) -> Moved:
         """The exchange of a compute set for which nothing moves: one record for all of them."""
-        none, nothing = np.zeros(self.schedule.tiles, np.int64), np.int64(0)
+        none, nothing = Runs(np.array([self.schedule.tiles]), np.zeros(1, np.int64)), np.int64(0)
         cycles = exchange_cycles_two_rates(self.chip, nothing, nothing)
         return Moved(none, 0, 0, float(np.max(cycles)), 0.0, none)
 
@@ -87,7 +88,7 @@ class PlanCharger:
             tuple(sets),
             cycles,
             sum(s.vertices for s in sets),
-            sum(int(s.moved.received.sum()) for s in sets),
+            sum(s.moved.received.total for s in sets),
             sum(s.moved.linked for s in sets),
             sum(s.touched for s in sets),
             sum(s.busy for s in sets),
@@ -139,44 +140,46 @@ class PlanCharger:
         far: dict[str, int],
         ipu: int,
     ) -> Moved:
-        coming = [(access, self._received(access, homes[access.name], access.name in far)) for access in fetched]
-        if not any(elements.any() for _, elements in coming):
+        reads = ((access, self._received(access, homes[access.name], access.name in far)) for access in fetched)
+        coming = [(access, elements) for access, elements in reads if elements.max]
+        if not coming:
             return self.still
-        single, paired, runs = np.zeros((3, self.schedule.tiles), np.int64)
-        code = np.zeros_like(single)  # an array of its own: it is kept, the others are not
+        grids = {home.grid: None for access, _ in coming for home in homes[access.name]}
+        stops, rows = together([e for _, e in coming] + [self.columns.covered(grid) for grid in grids])
+        covered = dict(zip(grids, rows[len(coming) :], strict=True))
+        # one number for each run of tiles that are alike in all of it
+        single, paired, runs, code = np.zeros((4, len(stops)), np.int64)
         sent, linked, links = 0, 0, 0.0
-        for access, elements in coming:
+        for (access, whole), elements in zip(coming, rows, strict=False):
             size, layout = types[access.name].dtype.bytes, access.layout
             source, lies = far.get(access.name), homes[access.name]
-            if not elements.any():
-                continue
             column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size
             gone = [(most_sent if source is None else most_held)(home, layout) for home in lies]
-            most = int(elements.max())
-            each = -(-most // max(messages(home, layout) for home in lies))
-            got = -(-elements // each) if each < most else (elements > 0).astype(np.int64)
+            each = -(-whole.max // max(messages(home, layout) for home in lies))
+            got = -(-elements // each) if each < whole.max else (elements > 0).astype(np.int64)
             runs += got
-            code += self._code(lies, got, gone, each, size)
+            code += exchange_code_bytes(self.chip, got)
+            for home, most in zip(lies, gone, strict=True):
+                code += covered[home.grid] * exchange_code_bytes(self.chip, 0, -(-most // each), most * size)
             if source is None:
                 sent += sum(gone) * size
             else:
                 # over the links each element comes once, whatever number of tiles reads it
-                crossing = min(types[access.name].size, int(elements.sum())) * size
+                crossing = min(types[access.name].size, whole.total) * size
                 linked += crossing
                 links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
         # Without both rates all tiles get theirs in the same way, and the one with most decides.
-        rates = (single, paired) if single.any() and paired.any() else (single.max(initial=0), paired.max(initial=0))
+        rates = (single, paired) if single.any() and paired.any() else (single.max(), paired.max())
         distance = self._distance(fetched, types, homes, far)
-        cycles = exchange_cycles_two_rates(
-            self.chip, *rates, sent, messages=int(runs.max(initial=0)), distance=distance
-        )
+        cycles = exchange_cycles_two_rates(self.chip, *rates, sent, messages=int(runs.max()), distance=distance)
         exchange = float(np.max(cycles))
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
-        return Moved(single + paired, sent, linked, exchange, max(0.0, links - exchange), code)
+        received = merged(stops, single + paired)
+        return Moved(received, sent, linked, exchange, max(0.0, links - exchange), merged(stops, code))
 
-    def _received(self, access: Access, lies: Sequence[Layout], far: bool) -> np.ndarray:
-        """Elements of a read that each tile receives, ``int64[tiles]``; do not write to it."""
+    def _received(self, access: Access, lies: Sequence[Layout], far: bool) -> Runs:
+        """Elements of a read that each tile receives."""
         return self.columns.elements(access.layout) if far else self.columns.missing(access.layout, lies)
 
     def _distance(
@@ -192,21 +195,7 @@ class PlanCharger:
         total, moved = 0.0, 0
         for access in fetched:
             if access.name not in far:
-                size = int(self.columns.elements(access.layout).sum()) * types[access.name].dtype.bytes
+                size = self.columns.elements(access.layout).total * types[access.name].dtype.bytes
                 total += size * self.columns.distance(homes[access.name][0], access.layout)
                 moved += size
         return total / moved if moved else 0.0
-
-    def _code(
-        self, homes: Sequence[Layout], received: np.ndarray, sent: Sequence[int], each: int, size: int
-    ) -> np.ndarray:
-        """Exchange code on each tile for one operand, in bytes: that of its receivers and of those that send it.
-
-        ``received`` messages of ``each`` elements on each tile, and ``sent`` elements at most by a tile of each home.
-        """
-        code = exchange_code_bytes(self.chip, received)
-        for home, gone in zip(homes, sent, strict=True):
-            code = code + self.columns.covered(home.grid) * exchange_code_bytes(
-                self.chip, 0, -(-gone // each), gone * size
-            )
-        return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+from abele.charge.runs import Runs
 
 PARTS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
 """Kinds of cycles. ``exchange`` is between tiles of one IPU, ``links`` between IPUs and replicas; ``sync`` holds the
@@ -51,19 +51,19 @@ class Moved:
     """What is exchanged before a compute set.
 
     Attributes:
-        received: bytes received by each tile, ``int64[tiles]``, other IPUs' included.
+        received: bytes received by each tile, other IPUs' included.
         sent: bytes that one tile sends, at most; what several tiles receive is sent once.
         linked: bytes that cross from other IPUs, each element once.
         exchange, links: cycles between the tiles, and those that the links take longer.
-        code: bytes of exchange code on each tile, ``int64[tiles]``.
+        code: bytes of exchange code on each tile.
     """
 
-    received: np.ndarray
+    received: Runs
     sent: int
     linked: int
     exchange: float
     links: float
-    code: np.ndarray
+    code: Runs
 
 
 @dataclass(frozen=True)

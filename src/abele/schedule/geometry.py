@@ -16,8 +16,8 @@ from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
-REMEMBERED = 256
-"""Answers that are columns over blocks and are asked for again shortly after: so many are remembered."""
+REMEMBERED = 64
+"""Answers with a number for each block that are asked for again shortly after: so many are remembered."""
 
 
 def window(layout: Layout) -> Window:
@@ -62,18 +62,27 @@ def tiles_view(windows: Sequence[Window], shape: Sequence[int]) -> str:
     return ""
 
 
-@lru_cache(maxsize=REMEMBERED)
-def columns(layout: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tile of every block, and ``[dimension, block]`` start and stop of its region; not to be written to."""
-    axes, dimensions = layout.grid.axes, len(layout.shape)
-    starts, stops = np.empty((2, dimensions, *(axis.parts for axis in axes)), np.int64)
+@lru_cache(maxsize=256)
+def bounds(layout: Layout) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Start and stop of the regions in every dimension of the view; not to be written to.
+
+    Each has an axis for every axis of the grid, as long as its parts where the dimension follows it, else 1:
+    ``everywhere`` lays it over all blocks.
+    """
+    axes = layout.grid.axes
     parts = [np.arange(axis.parts) for axis in axes]
-    for i, (span, size) in enumerate(zip(layout.spans, layout.shape, strict=True)):
-        # worked out for the parts of the one axis that the dimension follows, and laid over all others
-        bounds = (0, size) if span.axis is None else span.bounds(layout.grid, parts, size)
+    found = []
+    for span, size in zip(layout.spans, layout.shape, strict=True):
         along = [-1 if j == span.axis else 1 for j in range(len(axes))]
-        starts[i], stops[i] = (np.reshape(bound, along if span.axis is not None else ()) for bound in bounds)
-    return layout.grid.lies(), *(each.reshape(dimensions, layout.grid.blocks) for each in (starts, stops))
+        ends = (0, size) if span.axis is None else span.bounds(layout.grid, parts, size)
+        start, stop = (np.reshape(np.asarray(end, np.int64), along) for end in ends)
+        found.append((start, stop))
+    return tuple(found)
+
+
+def everywhere(grid: Grid, values: np.ndarray) -> np.ndarray:
+    """Values with an axis for every axis of the grid, of its parts or 1, one for each block: ``[blocks]``."""
+    return np.broadcast_to(values, [axis.parts for axis in grid.axes]).reshape(grid.blocks)
 
 
 @lru_cache(maxsize=8192)
@@ -88,23 +97,29 @@ def lies_in(part: Layout, whole: Layout) -> bool:
         return True
     if part.size != whole.size or part.grid.tiles != whole.grid.tiles:
         return False
-    groups = common_dimensions(part.shape, whole.shape)
-    _, start, stop, _ = _runs(part, [group[0] for group in groups])
-    _, have_start, have_stop, one_run = _runs(whole, [group[1] for group in groups])
-    block, there = _beside(part.grid, whole.grid)
-    empty = (stop <= start).any(axis=0)
-    inside = (one_run[:, block] & (have_start[:, block] <= start) & (stop <= have_stop[:, block])).all(axis=0)
-    return bool((empty | (there & inside)).all())
+    empty, inside = np.zeros(part.grid.blocks, bool), np.zeros(part.grid.blocks, bool)
+    pieces = _beside(part.grid, whole.grid)
+    for mine, _ in pieces:
+        inside[mine] = True
+    for ours, theirs in common_dimensions(part.shape, whole.shape):
+        start, stop, _ = _run(part, ours)
+        first, last, one_run = _run(whole, theirs)
+        empty |= stop <= start
+        for mine, its in pieces:
+            inside[mine] &= one_run[its] & (first[its] <= start[mine]) & (stop[mine] <= last[its])
+    return bool((empty | inside).all())
 
 
-def _beside(grid: Grid, other: Grid) -> tuple[np.ndarray | slice, np.ndarray | bool]:
-    """For every block of a grid the block of another on the same tile, as an index, and whether there is one."""
-    if (grid.blocks, grid.first, grid.tiles) == (other.blocks, other.first, other.tiles):
-        return slice(None), True
-    block_on = np.full(other.tiles, -1)
-    block_on[other.lies()] = np.arange(other.blocks)
-    block = block_on[grid.lies()]
-    return block, block >= 0
+def _beside(grid: Grid, other: Grid) -> list[tuple[slice, slice]]:
+    """The blocks of a grid and those of another that lie on the same tiles, as runs of both; at most two."""
+    # block b of the one lies where block b + apart, counted around the tiles, of the other lies
+    apart = (grid.first - other.first) % grid.tiles
+    found = []
+    for shift in (apart, apart - grid.tiles):
+        low, high = max(0, -shift), min(grid.blocks, other.blocks - shift)
+        if low < high:
+            found.append((slice(low, high), slice(low + shift, high + shift)))
+    return found
 
 
 def common_dimensions(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:
@@ -133,28 +148,22 @@ def common_dimensions(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, r
     return groups
 
 
-def _runs(layout: Layout, groups: Sequence[range]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The tile of every block; of every group of dimensions ``[group, block]``: first element, element after the last,
-    and whether the region is the whole run between them."""
-    tile, starts, stops = columns(layout)
-    if all(len(dimensions) == 1 for dimensions in groups):
-        order = [dimensions[0] for dimensions in groups]
-        same = order == list(range(len(starts)))
-        low, high = (starts, stops) if same else (starts[order], stops[order])
-        return tile, low, high, np.ones(low.shape, bool)
-    shape = len(groups), len(tile)
-    low, high, one_run = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
-    for g, dimensions in enumerate(groups):
-        last, count = np.zeros(len(tile), np.int64), np.ones(len(tile), np.int64)
-        stride = math.prod(layout.shape[i] for i in dimensions)
-        for i in dimensions:
-            stride //= max(1, layout.shape[i])
-            low[g] += starts[i] * stride
-            last += (stops[i] - 1) * stride
-            count *= stops[i] - starts[i]
-        high[g] = np.where(count > 0, last + 1, low[g])
-        one_run[g] = high[g] - low[g] == count
-    return tile, low, high, one_run
+def _run(layout: Layout, dimensions: range) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every region in these dimensions taken as one, ``[blocks]``: first element, element after the last, and
+    whether it is the whole run between them."""
+    ends = [[everywhere(layout.grid, end) for end in bounds(layout)[i]] for i in dimensions]
+    if len(ends) == 1:
+        low, high = ends[0]
+        return low, high, np.ones(layout.grid.blocks, bool)
+    low, last, count = (np.full(layout.grid.blocks, n, np.int64) for n in (0, 0, 1))
+    stride = math.prod(layout.shape[i] for i in dimensions)
+    for i, (start, stop) in zip(dimensions, ends, strict=True):
+        stride //= max(1, layout.shape[i])
+        low += start * stride
+        last += (stop - 1) * stride
+        count *= stop - start
+    high = np.where(count > 0, last + 1, low)
+    return low, high, high - low == count
 
 
 def lies_in_any(part: Layout, wholes: Iterable[Layout]) -> bool:
@@ -200,34 +209,46 @@ def sees(read: Layout, home: Layout) -> bool:
     )
 
 
+@lru_cache(maxsize=8192)
 def _single_runs(layout: Layout, dimensions: range) -> bool:
     """True when every region is one run of elements in these dimensions taken as one."""
-    return bool(_runs(layout, [dimensions])[3].all())
+    return bool(_run(layout, dimensions)[2].all())
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _kept_in(read: Layout, home: Layout) -> np.ndarray:
     """Elements that each block of ``read`` has on its own tile in one home; not to be written to."""
-    tile, start, stop = columns(read)
+    found = np.zeros(read.grid.blocks, np.int64)
     if not sees(read, home):
-        return np.zeros(len(tile), np.int64)
-    block, there = _beside(read.grid, home.grid)
-    first, last = (bound[:, block] for bound in columns(home)[1:])
-    found = np.where(there, np.ones(len(tile), np.int64), 0)
-    for ours, theirs in common_dimensions(read.shape, home.shape):
-        if len(ours) == len(theirs) == 1:
-            low, high = np.maximum(start[ours[0]], first[theirs[0]]), np.minimum(stop[ours[0]], last[theirs[0]])
-            found = found * np.maximum(0, high - low)
-            continue
-        mine = [(read.shape[i], start[i], stop[i]) for i in ours]
-        its = [(home.shape[i], first[i], last[i]) for i in theirs]
-        box, run = (mine, its) if _single_runs(home, theirs) else (its, mine)
-        found = found * (_before(box, _ends(run)[1]) - _before(box, _ends(run)[0]))
+        return found
+    dimensions = common_dimensions(read.shape, home.shape)
+    for mine, its in _beside(read.grid, home.grid):
+        found[mine] = 1
+        for ours, theirs in dimensions:
+            wanted, held = _box(read, ours, mine), _box(home, theirs, its)
+            if len(ours) == len(theirs) == 1:
+                (_, start, stop), (_, first, last) = wanted[0], held[0]
+                found[mine] *= np.maximum(0, np.minimum(stop, last) - np.maximum(start, first))
+                continue
+            box, run = (wanted, held) if _single_runs(home, theirs) else (held, wanted)
+            found[mine] *= _before(box, _ends(run)[1]) - _before(box, _ends(run)[0])
     return found
 
 
 Box = Sequence[tuple[int, np.ndarray, np.ndarray]]
-"""Size of each dimension, and first and after-last position of a region in it, one entry for each block."""
+"""Size of each dimension, and first and after-last position of a region in it: one entry for each block, or one for
+all."""
+
+
+def _box(layout: Layout, dimensions: range, blocks: slice) -> Box:
+    """The regions of some blocks in some dimensions."""
+    found = []
+    for i in dimensions:
+        start, stop = bounds(layout)[i]
+        one = start.size == 1
+        ends = (end.ravel() if one else everywhere(layout.grid, end)[blocks] for end in (start, stop))
+        found.append((layout.shape[i], *ends))
+    return found
 
 
 def _ends(run: Box) -> tuple[np.ndarray, np.ndarray]:

@@ -94,12 +94,15 @@ class Grid:
         """The tile of each block."""
         return (self.first + block) % self.tiles
 
-    def lies(self) -> np.ndarray:
-        """The tiles of all blocks, in order."""
+    def on_tiles(self, values: np.ndarray | int) -> np.ndarray:
+        """A value for each block, or one for all, laid on their tiles: ``int64[tiles]``, 0 where no block lies."""
+        column = np.zeros(self.tiles, np.int64)
         first = self.first % self.tiles
-        tiles = np.arange(first, first + self.blocks)
-        tiles[self.tiles - first :] -= self.tiles
-        return tiles
+        before = min(self.blocks, self.tiles - first)
+        values = np.broadcast_to(values, self.blocks)
+        column[first : first + before] = values[:before]
+        column[: self.blocks - before] = values[before:]
+        return column
 
     def classes(self) -> tuple[np.ndarray, list[np.ndarray]]:
         """Blocks with equal part lengths: ``counts[c]``, and for every axis ``lengths[axis][c]``."""
@@ -231,9 +234,7 @@ class Layout:
 
     def elements_on_tiles(self) -> np.ndarray:
         """Elements on each tile, ``int64[tiles]``."""
-        per_tile = np.zeros(self.grid.tiles, np.int64)
-        per_tile[self.grid.lies()] = self.elements()
-        return per_tile
+        return self.grid.on_tiles(self.elements())
 
     def region(self, block: int) -> tuple[slice, ...]:
         """The piece of the view that belongs to one block."""

@@ -1,0 +1,49 @@
+"""Columns kept as runs do what columns over tiles do."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abele.charge.runs import Runs, added, largest
+
+TILES = 23
+
+
+def column(few: list[tuple[int, int]]) -> np.ndarray:
+    return np.resize(np.repeat([v for v, _ in few], [n for _, n in few]), TILES).astype(np.int64)
+
+
+columns = st.lists(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(1, TILES)), min_size=1, max_size=TILES).map(column),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(columns)
+def test_runs_are_their_column(dense):
+    for one in dense:
+        runs = Runs.of(one)
+        np.testing.assert_array_equal(runs.dense(), one)
+        assert (runs.tiles, runs.max, runs.total) == (TILES, one.max(), one.sum())
+        assert [runs.at(tile) for tile in range(TILES)] == one.tolist()
+        into = np.arange(TILES)
+        runs.add_to(into, -2)
+        np.testing.assert_array_equal(into, np.arange(TILES) - 2 * one)
+
+
+@given(columns)
+def test_runs_of_several_columns(dense):
+    runs = [Runs.of(one) for one in dense]
+    np.testing.assert_array_equal(largest(runs).dense(), np.max(dense, axis=0))
+    terms = [(one, times) for times, one in enumerate(runs, 2)]
+    np.testing.assert_array_equal(added(terms).dense(), sum(one * times for times, one in enumerate(dense, 2)))
+
+
+def test_equal_neighbours_are_one_run_however_many_tiles_there_are():
+    for tiles in (100, 10_000):
+        halves = Runs.of(np.repeat([1, 5], tiles // 2))
+        ends = Runs.of(np.where(np.arange(tiles) < 3, 7, 0))
+        assert len(halves.stops) == len(ends.stops) == 2
+        assert len(added([(halves, 1), (ends, 1)]).stops) == 3
+        assert len(largest([halves, halves]).stops) == 2
