@@ -404,9 +404,18 @@ ATTENTION = {
         F.scaled_dot_product_attention(N, E, E, attn_mask=normal_mask),
         F.scaled_dot_product_attention(N, E[:, :1], E[:, :1], enable_gqa=True),
         F.scaled_dot_product_attention(N.half(), E.half(), E.half()),
-    )
+    ),
+    "rows that see no key": lambda: (
+        F.scaled_dot_product_attention(N, E, E, attn_mask=DEAD > -1),
+        F.scaled_dot_product_attention(N, E, E, attn_mask=DEAD),
+        F.scaled_dot_product_attention(N, E, E, attn_mask=torch.zeros(6, 8, dtype=torch.bool)),
+        F.scaled_dot_product_attention(N.half(), E.half(), E.half(), attn_mask=(DEAD > -1)[:, :1].expand(6, 8)),
+    ),
 }
 normal_mask = normal(2, 1, 6, 8)
+
+DEAD = torch.zeros(6, 8).masked_fill(~MASK, -math.inf)
+DEAD[2] = -math.inf
 
 TABLES = {
     "elementwise": ELEMENTWISE,

@@ -33,7 +33,10 @@ OPERATIONS: dict[str, tuple[str, str]] = {
         "Elements are counted into as many bins as the largest one says (bincount)",
         "Give the number of bins as minlength.",
     ),
-    "repeat_interleave": ("Elements are repeated as often as a tensor says (repeat_interleave)", _SHAPE),
+    "repeat_interleave": (
+        "Elements are repeated as often as a tensor says (repeat_interleave)",
+        "Give the size of the result as output_size, and where to repeat as dim.",
+    ),
     "tolist": ("A tensor is turned into Python numbers (.tolist())", _HOST),
     "numpy": ("A tensor is turned into a NumPy array (.numpy())", _HOST),
     "__array__": ("A tensor is turned into a NumPy array", _HOST),

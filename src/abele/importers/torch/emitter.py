@@ -31,6 +31,8 @@ class Emitter:
         self._constant = constant
         self._key = key
         self._transposed: dict[Value, Value] = {}
+        self._expanded: dict[Value, Value] = {}
+        self._true: set[Value] = set()
 
     @property
     def out(self) -> TensorType:
@@ -59,7 +61,10 @@ class Emitter:
                     f"The number {value} is used with integers, and those of the machine have 32 bits",
                     remedy="Keep it within those of a 32-bit integer, or compute in float.",
                 )
-        return self.b.constant(value, dtype, shape)
+        made = self.b.constant(value, dtype, shape)
+        if value is True:
+            self._true.add(made)
+        return made
 
     def operand(self, x: Operand, dtype: DType | None = None) -> Value:
         """A tensor operand, or a number made one, in this type (default: that of the result)."""
@@ -96,7 +101,24 @@ class Emitter:
 
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
         """NumPy's broadcast_to."""
-        return x if x.shape == tuple(shape) else self.b.expand(x, shape=tuple(shape))
+        if x.shape == tuple(shape):
+            return x
+        result = self.b.expand(x, shape=tuple(shape))
+        self._expanded[result] = self._expanded.get(x, x)
+        return result
+
+    def unexpanded(self, x: Value) -> Value:
+        """What ``x`` was expanded from, for operations that broadcast anyway: of the same rank; else ``x`` itself."""
+        source = self._expanded.get(x, x)
+        return self.reshape(source, (1,) * (len(x.shape) - len(source.shape)) + source.shape)
+
+    def both(self, a: Value, b: Value) -> Value:
+        """``a and b`` of bools, without the operation where one is known to be true throughout."""
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        for one, other in ((a, b), (b, a)):
+            if one in self._true:
+                return self.expand(other, shape)
+        return self.emit("logical_and", a, b)
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         order = tuple(permutation)

@@ -436,9 +436,9 @@ class Tracer(TorchDispatchMode):
             self._view_of_constant(call, args, kwargs, result)
         for one in tensors_in((result,), {}):
             self._local.setdefault(one.untyped_storage()._cdata, one.untyped_storage())
-        return self._handle(result) if on_meta else result
+        return self.handle(result) if on_meta else result
 
-    def _handle(self, constant: torch.Tensor) -> torch.Tensor:
+    def handle(self, constant: torch.Tensor) -> torch.Tensor:
         """A meta tensor that stands for a constant.
 
         Where torch itself asks for a tensor beside another (``quantile`` its fractions, indexing its index), it wants

@@ -40,7 +40,7 @@ def _samples(settings: Sequence[Attributes], domain: tuple[float, float], arity:
     return samples
 
 
-def _add(
+def register_function(
     name: str,
     body: Body,
     attributes: Mapping[str, Any] | None = None,
@@ -108,10 +108,12 @@ def _inside(least: str, most: str) -> Gradient:
 
 
 _BOUNDS = ({"low": -1.0, "high": 2.0}, {"low": 0.0}, {"high": 0.5})
-_add("square", lambda b, x, a: b.mul(x, x), exact=True,
+register_function("square", lambda b, x, a: b.mul(x, x), exact=True,
      gradient=pointwise_gradient(lambda b, dy, v, y: (b.mul(b.mul(dy, v[0]), _n(b, dy, 2.0)),), once=True))  # fmt: skip
-_add("clamp", _clamp, {"low": None, "high": None}, settings=_BOUNDS, exact=True, gradient=_inside("ge", "le"))
-_add("hardtanh", _clamp, {"low": -1.0, "high": 1.0}, settings=({}, {"low": 0.0, "high": 3.0}), exact=True,
+register_function(
+    "clamp", _clamp, {"low": None, "high": None}, settings=_BOUNDS, exact=True, gradient=_inside("ge", "le")
+)
+register_function("hardtanh", _clamp, {"low": -1.0, "high": 1.0}, settings=({}, {"low": 0.0, "high": 3.0}), exact=True,
      gradient=_inside("gt", "lt"))  # fmt: skip
 
 
@@ -193,32 +195,36 @@ def _hardsigmoid(b: Builder, x: Value, a: Attributes) -> Value:
     return b.hardtanh(b.add(b.mul(x, _n(b, x, 1.0 / 6.0)), _n(b, x, 0.5)), low=0.0, high=1.0)
 
 
-_add("gelu", _gelu, {"approximate": "none"}, settings=({}, {"approximate": "tanh"}), gradient=_gelu_gradient)
+register_function(
+    "gelu", _gelu, {"approximate": "none"}, settings=({}, {"approximate": "tanh"}), gradient=_gelu_gradient
+)
 register(Composite("gelu_grad", {"approximate": "none"}, _gelu_grad, _gelu_grad_samples))
-_add("silu", lambda b, x, a: b.mul(x, b.sigmoid(x)))
-_add("softplus", _softplus, {"beta": 1.0, "threshold": 20.0}, settings=({}, {"beta": 2.0, "threshold": 3.0}))
-_add("log_sigmoid", lambda b, x, a: b.neg(_log1p_exp(b, b.neg(x))))
-_add("mish", lambda b, x, a: b.mul(x, b.tanh(_log1p_exp(b, x))))
-_add("elu", _elu, {"alpha": 1.0}, settings=({}, {"alpha": 0.5}))
-_add("celu", _celu, {"alpha": 1.0}, settings=({}, {"alpha": 2.0}))
-_add("selu", _selu)
-_add("hardsigmoid", _hardsigmoid)
-_add("hardswish", lambda b, x, a: b.mul(x, b.hardsigmoid(x)))
-_add("softsign", lambda b, x, a: b.div(x, b.add(b.abs(x), _n(b, x, 1.0))))
-_add("tanhshrink", lambda b, x, a: b.sub(x, b.tanh(x)))
+register_function("silu", lambda b, x, a: b.mul(x, b.sigmoid(x)))
+register_function(
+    "softplus", _softplus, {"beta": 1.0, "threshold": 20.0}, settings=({}, {"beta": 2.0, "threshold": 3.0})
+)
+register_function("log_sigmoid", lambda b, x, a: b.neg(_log1p_exp(b, b.neg(x))))
+register_function("mish", lambda b, x, a: b.mul(x, b.tanh(_log1p_exp(b, x))))
+register_function("elu", _elu, {"alpha": 1.0}, settings=({}, {"alpha": 0.5}))
+register_function("celu", _celu, {"alpha": 1.0}, settings=({}, {"alpha": 2.0}))
+register_function("selu", _selu)
+register_function("hardsigmoid", _hardsigmoid)
+register_function("hardswish", lambda b, x, a: b.mul(x, b.hardsigmoid(x)))
+register_function("softsign", lambda b, x, a: b.div(x, b.add(b.abs(x), _n(b, x, 1.0))))
+register_function("tanhshrink", lambda b, x, a: b.sub(x, b.tanh(x)))
 
 
 # Piecewise linear activations
 
-_add("leaky_relu", lambda b, x, a: _above_or(b, x, b.mul(x, _n(b, x, a["slope"]))), {"slope": 0.01},
+register_function("leaky_relu", lambda b, x, a: _above_or(b, x, b.mul(x, _n(b, x, a["slope"]))), {"slope": 0.01},
      settings=({}, {"slope": 0.25}))  # fmt: skip
-_add("hardshrink", lambda b, x, a: b.select(b.le(b.abs(x), _n(b, x, a["lambd"])), _n(b, x, 0.0), x), {"lambd": 0.5},
-     exact=True)  # fmt: skip
-_add("softshrink", lambda b, x, a: b.sub(x, b.clamp(x, low=-a["lambd"], high=a["lambd"])), {"lambd": 0.5})
-_add("threshold", lambda b, x, a: b.select(b.gt(x, _n(b, x, a["threshold"])), x, _n(b, x, a["value"])),
+register_function("hardshrink", lambda b, x, a: b.select(b.le(b.abs(x), _n(b, x, a["lambd"])), _n(b, x, 0.0), x),
+     {"lambd": 0.5}, exact=True)  # fmt: skip
+register_function("softshrink", lambda b, x, a: b.sub(x, b.clamp(x, low=-a["lambd"], high=a["lambd"])), {"lambd": 0.5})
+register_function("threshold", lambda b, x, a: b.select(b.gt(x, _n(b, x, a["threshold"])), x, _n(b, x, a["value"])),
      {"threshold": REQUIRED, "value": REQUIRED}, exact=True,
      settings=({"threshold": 0.25, "value": -1.5},))  # fmt: skip
-_add("prelu", lambda b, x, w, a: _above_or(b, x, b.mul(x, w)), arity=2)
+register_function("prelu", lambda b, x, w, a: _above_or(b, x, b.mul(x, w)), arity=2)
 
 
 # Inverse hyperbolic functions and others
@@ -244,10 +250,10 @@ def _slope(rule: Callable[[Builder, Value], Value]) -> Gradient:
     return pointwise_gradient(lambda b, dy, v, y: (b.mul(dy, rule(b, v[0])),))
 
 
-_add("asinh", _asinh, gradient=_slope(lambda b, x: b.rsqrt(b.add(b.mul(x, x), _n(b, x, 1.0)))))
-_add("acosh", _acosh, domain=(1.2, 5.0),
+register_function("asinh", _asinh, gradient=_slope(lambda b, x: b.rsqrt(b.add(b.mul(x, x), _n(b, x, 1.0)))))
+register_function("acosh", _acosh, domain=(1.2, 5.0),
      gradient=_slope(lambda b, x: b.rsqrt(b.mul(b.sub(x, _n(b, x, 1.0)), b.add(x, _n(b, x, 1.0))))))  # fmt: skip
-_add("atanh", _atanh, domain=(-0.9, 0.9),
+register_function("atanh", _atanh, domain=(-0.9, 0.9),
      gradient=_slope(lambda b, x: b.reciprocal(b.sub(_n(b, x, 1.0), b.mul(x, x)))))  # fmt: skip
 
 
@@ -258,8 +264,8 @@ def _logit(b: Builder, x: Value, a: Attributes) -> Value:
     return b.log(b.div(x, b.sub(_n(b, x, 1.0), x)))
 
 
-_add("logit", _logit, {"eps": None}, settings=({}, {"eps": 0.2}), domain=(0.05, 0.95))
-_add("lerp", lambda b, x, y, w, a: b.add(x, b.mul(w, b.sub(y, x))), arity=3)
+register_function("logit", _logit, {"eps": None}, settings=({}, {"eps": 0.2}), domain=(0.05, 0.95))
+register_function("lerp", lambda b, x, y, w, a: b.add(x, b.mul(w, b.sub(y, x))), arity=3)
 
 
 def _nan_to_num(b: Builder, x: Value, a: Attributes) -> Value:
@@ -271,7 +277,7 @@ def _nan_to_num(b: Builder, x: Value, a: Attributes) -> Value:
     return b.select(b.is_nan(x), _n(b, x, a["nan"]), done)
 
 
-_add("nan_to_num", _nan_to_num, {"nan": 0.0, "posinf": None, "neginf": None},
+register_function("nan_to_num", _nan_to_num, {"nan": 0.0, "posinf": None, "neginf": None},
      settings=({}, {"nan": 1.0, "posinf": 7.0, "neginf": -3.0}), exact=True)  # fmt: skip
 
 

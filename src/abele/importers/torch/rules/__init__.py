@@ -3,6 +3,7 @@
 from abele.importers.torch.rules import (
     activation,
     attention,
+    composed,
     convolution,
     creation,
     elementwise,
@@ -18,12 +19,14 @@ from abele.importers.torch.rules import (
     rnn,
     scatter,
     shape,
+    special,
     views,
 )
 
 __all__ = [
     "activation",
     "attention",
+    "composed",
     "convolution",
     "creation",
     "elementwise",
@@ -39,5 +42,6 @@ __all__ = [
     "rnn",
     "scatter",
     "shape",
+    "special",
     "views",
 ]

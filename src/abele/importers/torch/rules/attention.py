@@ -31,27 +31,39 @@ def attention(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
             k, v = (_shared_heads(e, t, q.shape[-3]) for t in (k, v))
         lead = torch.broadcast_shapes(*(t.shape[:-2] for t in (q, k, v)))
         q, k, v = (e.expand(t, (*lead, *t.shape[-2:])) for t in (q, k, v))
-        extra = []
+        extra, seen = [], None
         if mask is not None:
-            extra.append(_additive(tracer, mask, q.dtype))
+            term, seen = _additive(tracer, mask, q.dtype)
+            extra.append(term)
         if p:
             result = _with_dropout(e, q, k, v, extra, scale, causal, p)
         else:
             result = e.emit("attention", q, k, v, *extra, scale=scale, causal=causal)
+        if seen is not None:
+            result = e.emit("select", seen, result, e.number(0, result.dtype))
         return tracer.new(result, value.dtype)
 
 
-def _additive(tracer: Tracer, mask: torch.Tensor, dtype: DType) -> Value:
-    """A mask as a term of the scores: bools become zero and the lowest finite number.
+def _additive(tracer: Tracer, mask: torch.Tensor, dtype: DType) -> tuple[Value, Value | None]:
+    """A mask as a term of the scores, and which rows see a key at all: the others give zeros, as in torch.
 
-    A row that is masked throughout then gets even weights; minus infinity would give NaN.
+    Bools become zero and the lowest finite number, since minus infinity throughout a row would give NaN. ``None`` where
+    the mask is known and every row sees a key.
     """
     e = tracer.e
-    value = tracer.read(mask)
-    if value.dtype is not DType.BOOL:
-        return e.cast(value, dtype)
+    known = None if tracer.places.knows(mask) or mask.device.type == "meta" else mask.detach()
+    value = e.unexpanded(tracer.read(mask))
     lowest = float(np.finfo(dtype.numpy).min)
-    return e.emit("select", value, e.number(0, dtype), e.number(lowest, dtype))
+    last = (len(value.shape) - 1,)
+    if value.dtype is DType.BOOL:
+        complete = known is not None and bool(known.any(-1).all())
+        seen = None if complete else e.emit("reduce_any", value, axes=last, keep=True)
+        return e.emit("select", value, e.number(0, dtype), e.number(lowest, dtype)), seen
+    value = e.cast(value, dtype)
+    if known is not None and bool((known.amax(-1) > -math.inf).all()):
+        return value, None
+    seen = e.emit("gt", e.emit("reduce_max", value, axes=last, keep=True), e.number(-math.inf, dtype))
+    return e.emit("max", value, e.number(lowest, dtype)), seen
 
 
 def _shared_heads(e: Emitter, x: Value, heads: int) -> Value:

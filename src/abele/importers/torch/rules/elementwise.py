@@ -217,7 +217,8 @@ def truth(e: Emitter, x: Operand) -> Value:
 
 @rule(*_LOGICAL)
 def logical(e: Emitter, a: Operand, b: Operand) -> Value:
-    return e.emit(_LOGICAL[e.name.rstrip("_")], truth(e, a), truth(e, b))
+    name, first, second = _LOGICAL[e.name.rstrip("_")], truth(e, a), truth(e, b)
+    return e.both(first, second) if name == "logical_and" else e.emit(name, first, second)
 
 
 @rule("logical_not")
@@ -233,6 +234,8 @@ def bitwise_not(e: Emitter, x: Value) -> Value:
 @rule(*_BITWISE)
 def bitwise(e: Emitter, a: Operand, b: Operand) -> Value:
     form = _BITWISE.get(e.name) or _BITWISE[e.name.rstrip("_")]
+    if e.out.dtype is DType.BOOL and form == "and":
+        return e.both(e.operand(a), e.operand(b))
     return e.binary(("logical_" if e.out.dtype is DType.BOOL else "bit_") + form, a, b)
 
 
@@ -312,13 +315,28 @@ def xlogy(e: Emitter, a: Operand, b: Operand) -> Value:
 
 @rule("logaddexp")
 def logaddexp(e: Emitter, a: Value, b: Value) -> Value:
-    high, low = e.binary("max", a, b), e.binary("min", a, b)
-    equal = e.binary("eq", high, low)  # also when both are infinite, where the difference is not a number
-    gap = e.emit("select", equal, e.number(0, e.out.dtype), e.binary("sub", low, high))
-    return e.binary("add", high, e.unary("log1p", e.unary("exp", gap)))
+    return log_add(e, e.operand(a), e.operand(b))
 
 
-@rule("_to_copy", "clone", "contiguous", "_fw_primal", "alias_copy", "detach_copy", "lift", "lift_fresh_copy")
+def log_add(e: Emitter, a: Value, b: Value) -> Value:
+    """log(exp(a) + exp(b)), also where both are infinite, when their difference is not a number."""
+    high, low = e.emit("max", a, b), e.emit("min", a, b)
+    none = e.number(0, a.dtype)
+    gap = e.emit("select", e.emit("eq", high, low), none, e.emit("sub", low, high))
+    return e.emit("add", high, e.emit("log1p", e.emit("exp", gap)))
+
+
+@rule(
+    "_to_copy",
+    "prims::convert_element_type",
+    "clone",
+    "contiguous",
+    "_fw_primal",
+    "alias_copy",
+    "detach_copy",
+    "lift",
+    "lift_fresh_copy",
+)
 def copy(e: Emitter, x: Value, dtype: Any = None) -> Value:
     if e.out.dtype is DType.BOOL:
         return truth(e, x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from abele.errors import DataDependent, Unsupported
+from abele.errors import DataDependent
 from abele.importers.torch import dependent
 from abele.importers.torch.emitter import Emitter, axis_of
 from abele.importers.torch.table import function, raw, rule
@@ -72,26 +71,6 @@ def from_start(e: Emitter, index: Value, size: int) -> Value:
     index = e.cast(index, DType.I32)
     positive = e.emit("add", index, e.number(size, DType.I32))
     return e.emit("select", e.emit("lt", index, e.number(0, DType.I32)), positive, index)
-
-
-@function(torch.nn.functional.embedding_bag)
-def embedding_bag(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
-    """Bags of one length, a row of ``input`` each: rows of the table, reduced. Other bags depend on values."""
-    given = inspect.signature(func).bind(*args, **kwargs)
-    given.apply_defaults()
-    bags = given.arguments
-    if bags["input"].dim() != 2 or bags["max_norm"] is not None or bags["padding_idx"] is not None:
-        raise Unsupported(
-            "embedding_bag with offsets, max_norm or padding_idx is used",
-            where=tracer.where(),
-            remedy="Give bags of one length as a matrix of indices, or use embedding and reduce its result.",
-        )
-    rows = torch.nn.functional.embedding(bags["input"], bags["weight"])
-    if bags["per_sample_weights"] is not None:
-        rows = rows * bags["per_sample_weights"].unsqueeze(-1)
-    if bags["mode"] == "max":
-        return rows.max(1).values
-    return rows.sum(1) if bags["mode"] == "sum" else rows.mean(1)
 
 
 @function(torch.nn.functional.one_hot)

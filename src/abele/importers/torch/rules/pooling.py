@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from abele.errors import Unsupported
 from abele.importers.torch.calls import metas
 from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.table import raw, rule
 from abele.importers.torch.tracer import Tracer
-from abele.ir import Value
+from abele.ir import DType, Value
 
 
 def _spread(values: Sequence[int] | int, rank: int) -> tuple[int, ...]:
@@ -35,19 +36,63 @@ def _beyond(size: int, out: int, kernel: int, stride: int, padding: int, dilatio
 
 @raw("max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
 def max_pool(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The indices are worked out only where something reads them."""
     outs = func(*metas(args), **kwargs)
-    values = tracer.bind(outs[0], _max_pool(tracer, outs[0], *args, **kwargs))
+    value, read = _max_pool(tracer, outs[0], *args, **kwargs), tracer.read(args[0])
+    values = tracer.bind(outs[0], value)
+    windows = _windows(tracer, outs[0], *args, **kwargs)
+    return values, _indexed(tracer, outs[1], read, windows)
 
-    def indices() -> Value:
-        raise Unsupported(
-            "The indices of max_pool (return_indices=True) are used",
-            where=where,
-            remedy="Upsample with interpolate or a transposed convolution where max_unpool was used.",
-        )
 
-    where = tracer.where()
-    tracer.places.add_root(outs[1], indices)
-    return values, outs[1]
+def _windows(
+    tracer: Tracer,
+    out: torch.Tensor,
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
+) -> list[np.ndarray]:
+    """For each spatial dimension where its windows read, ``[out, kernel]``; what lies outside is out of range."""
+    rank = int(tracer.e.name[8])
+    kernel, pads, steps = _spread(kernel_size, rank), _spread(padding, rank), _spread(dilation, rank)
+    strides = _spread(stride, rank) if stride else kernel
+    return [
+        np.arange(o)[:, None] * s - p + np.arange(k)[None, :] * d
+        for o, k, s, p, d in zip(out.shape[-rank:], kernel, strides, pads, steps, strict=True)
+    ]
+
+
+def _indexed(tracer: Tracer, result: torch.Tensor, x: Value, windows: list[np.ndarray]) -> torch.Tensor:
+    """``result`` stands for the places, in the spatial dimensions taken as one, of the largest element of each window.
+
+    Made when it is first read: all windows are gathered, which is as many elements as the pool compares.
+    """
+    rank, where = len(windows), tracer.e.b.origin
+    sizes = x.shape[-rank:]
+
+    def make() -> Value:
+        e, size = tracer.e, math.prod(sizes)
+        place = np.zeros((1, 1), np.int64)
+        for axis, at in enumerate(windows):
+            inside = (at >= 0) & (at < sizes[axis])
+            at = np.where(inside, at, size * size)  # so large that all that is made of it stays outside
+            place = place[:, None, :, None] * sizes[axis] + at[None, :, None, :]
+            place = place.reshape(place.shape[0] * place.shape[1], -1)
+        place = np.minimum(place, size).astype(np.int32)
+        lead = x.shape[: len(x.shape) - rank]
+        lowest = -math.inf if x.dtype.is_float else int(np.iinfo(x.dtype.numpy).min)
+        with e.b.at(where):
+            flat = e.concat([e.reshape(x, (*lead, size)), e.number(lowest, x.dtype, (*lead, 1))], len(lead))
+            seen = e.emit("gather", flat, e.constant(place), axis=len(lead))
+            which = e.emit("arg_max", seen, axis=len(seen.shape) - 1, keep=False)
+            first = e.emit("iota", shape=place.shape[:1], axis=0, dtype="i32", start=0, step=place.shape[1])
+            found = e.emit("gather", e.reshape(e.constant(place), (place.size,)), e.emit("add", which, first), axis=0)
+            return e.reshape(found, tuple(result.shape))
+
+    tracer.places.add_root(result, make)
+    return result
 
 
 def _max_pool(
@@ -126,11 +171,22 @@ def adaptive_max_pool(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> A
     e = tracer.e
     rank = int(e.name.rstrip("d")[-1])
     sizes = tuple(outs[0].shape[-rank:])
-    value = _batched(e, tracer.read(args[0]), rank, lambda v: e.emit("adaptive_max_pool", v, output=sizes))
-    where = tracer.where()
+    read = tracer.read(args[0])
+    value = tracer.bind(outs[0], _batched(e, read, rank, lambda v: e.emit("adaptive_max_pool", v, output=sizes)))
+    windows = []
+    for size, out in zip(args[0].shape[-rank:], sizes, strict=True):
+        starts, ends = np.arange(out) * size // out, -(-(np.arange(1, out + 1) * size) // out)
+        at = starts[:, None] + np.arange((ends - starts).max())[None, :]
+        windows.append(np.where(at < ends[:, None], at, -1))
+    return value, _indexed(tracer, outs[1], read, windows)
 
-    def indices() -> Value:
-        raise Unsupported("The indices of adaptive_max_pool are used", where=where, remedy="Only its values exist.")
 
-    tracer.places.add_root(outs[1], indices)
-    return tracer.bind(outs[0], value), outs[1]
+@rule("max_unpool2d", "max_unpool3d")
+def max_unpool(e: Emitter, x: Value, indices: Value, output_size: Sequence[int], *_: Any) -> Value:
+    """Zeros, with the elements where the pool took them from."""
+    rank = int(e.name.rstrip("_")[-2])
+    lead, shape = x.shape[:-rank], e.out.shape
+    count, size = math.prod(lead), math.prod(shape[-rank:])
+    flat, places = (e.reshape(v, (count, math.prod(x.shape[-rank:]))) for v in (x, e.cast(indices, DType.I32)))
+    zeros = e.number(0, x.dtype, (count, size))
+    return e.reshape(e.emit("scatter_elements", zeros, places, flat, axis=1, reduction="none"), shape)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from abele.importers.torch.emitter import Emitter, axes_of, axis_of
-from abele.importers.torch.rules.elementwise import truth
+from abele.importers.torch.rules.elementwise import log_add, truth
 from abele.importers.torch.table import rule
 from abele.ir import DType, Value
 
@@ -130,30 +132,48 @@ def cumsum(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
 
 @rule("cumprod")
 def cumprod(e: Emitter, x: Value, dim: int, dtype: Any = None) -> Value:
-    """Log-many steps: each multiplies by what stands 1, 2, 4, ... places before, or by one where nothing does."""
     x = e.operand(x)
-    if not x.shape:
-        return x
-    axis = axis_of(dim, len(x.shape))
-    shift = 1
-    while shift < x.shape[axis]:
-        head = e.slice(x, axis, 0, shift)
-        rest = e.slice(x, axis, shift, x.shape[axis])
-        before = e.slice(x, axis, 0, x.shape[axis] - shift)
-        x = e.concat([head, e.binary("mul", rest, before)], axis)
-        shift *= 2
-    return x
+    return _scanned(e, x, axis_of(dim, len(x.shape)), lambda e, a, b: e.emit("mul", a, b)) if x.shape else x
 
 
 @rule("logcumsumexp")
 def logcumsumexp(e: Emitter, x: Value, dim: int) -> Value:
+    return _scanned(e, x, axis_of(dim, len(x.shape)), log_add) if x.shape else x
+
+
+def _scanned(e: Emitter, x: Value, axis: int, join: Callable[[Emitter, Value, Value], Value]) -> Value:
+    """Running results of an associative function, in log-many steps: each joins what stands 1, 2, 4, ... before."""
+    shift, size = 1, x.shape[axis]
+    while shift < size:
+        joined = join(e, e.slice(x, axis, 0, size - shift), e.slice(x, axis, shift, size))
+        x = e.concat([e.slice(x, axis, 0, shift), joined], axis)
+        shift *= 2
+    return x
+
+
+@rule("cummax", "cummin")
+def running_extreme(e: Emitter, x: Value, dim: int) -> tuple[Value, Value]:
+    """The running extreme and where it stands, the later place of equals: a scan over places, read at the end."""
     if not x.shape:
-        return x
-    # Relative to the highest element, as logsumexp does; elements far below it lose precision.
+        return x, e.number(0, DType.I32)
     axis = axis_of(dim, len(x.shape))
-    highest = e.emit("reduce_max", x, axes=(axis,), keep=True)
-    sums = e.emit("cumsum", e.emit("exp", e.binary("sub", x, highest)), axis=axis)
-    return e.binary("add", e.emit("log", sums), highest)
+    place = e.expand(e.emit("iota", shape=_along(x, axis), axis=axis, dtype="i32"), x.shape)
+    test = "ge" if e.name == "cummax" else "le"
+
+    def later(e: Emitter, a: Value, b: Value) -> Value:
+        values = [e.emit("gather_elements", x, p, axis=axis) for p in (a, b)]
+        kept = e.emit(test, values[1], values[0])
+        if x.dtype.is_float:  # a number that is none stays
+            first, second = (e.emit("is_nan", v) for v in values)
+            kept = e.emit("logical_or", second, e.emit("logical_and", kept, e.emit("logical_not", first)))
+        return e.emit("select", kept, b, a)
+
+    place = _scanned(e, place, axis, later)
+    return e.emit("gather_elements", x, place, axis=axis), place
+
+
+def _along(x: Value, axis: int) -> tuple[int, ...]:
+    return tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
 
 
 @rule("sort")
@@ -217,6 +237,33 @@ def cdist(e: Emitter, a: Value, b: Value, p: float, compute_mode: Any = None) ->
     right = e.reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
     gap = e.binary("sub", left, right)
     return e.emit("norm", gap, order=float(p), axes=(len(gap.shape) - 1,), keep=False)
+
+
+@rule("_pdist_forward")
+def pdist(e: Emitter, x: Value, p: float = 2) -> Value:
+    """Distances between each row and all rows behind it."""
+    rows = np.triu_indices(x.shape[0], 1)
+    first, second = (e.emit("gather", x, e.constant(r.astype(np.int32)), axis=0) for r in rows)
+    return e.emit("norm", e.binary("sub", first, second), order=float(p), axes=(1,), keep=False)
+
+
+@rule("histc")
+def histc(e: Emitter, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """Counts in bins of one width between two bounds, those of the values where both are alike."""
+    x = e.reshape(x, (x.type.size,))
+    low, high = (e.number(v, x.dtype) for v in (min, max))
+    if min == max:
+        low, high = (e.emit(f"reduce_{n}", x, axes=(0,), keep=False) for n in ("min", "max"))
+    span = e.emit("sub", high, low)
+    span = e.emit("select", e.emit("eq", span, e.number(0, x.dtype)), e.number(1, x.dtype), span)
+    share = e.emit("div", e.emit("mul", e.emit("sub", x, low), e.number(bins, x.dtype)), span)
+    place = e.emit("clamp", e.emit("floor", share), low=0.0, high=float(bins - 1))
+    inside = e.emit("logical_and", e.emit("ge", x, low), e.emit("le", x, high))
+    # What lies outside, and what is no number, is counted in one bin more.
+    place = e.emit("select", inside, place, e.number(bins, x.dtype))
+    counts = e.number(0, x.dtype, (bins + 1,))
+    ones = e.number(1, x.dtype, x.shape)
+    return e.slice(e.emit("scatter_add", counts, e.cast(place, DType.I32), ones, axis=0), 0, 0, bins)
 
 
 @rule("kthvalue")

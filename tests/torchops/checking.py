@@ -1,0 +1,149 @@
+"""A program of torch's operations against torch in double precision: what it returns, and the gradient of its inputs.
+
+The program is captured, its graph is differentiated by the compiler's own pass, and both are evaluated by the graph's
+reference. What torch computes in double from the same numbers is the truth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import poptorch
+from abele.compile.passes.autodiff import Autodiff
+from abele.importers.torch import Capture, capture, flatten
+from abele.ir import check, evaluate
+
+FLOAT = 2e-5
+"""Relative to the largest number of a tensor: 24 bits, and a few dozen additions."""
+HALF = 4e-3
+"""The same for 11 bits."""
+
+Program = Callable[..., Any]
+
+
+class Differs(AssertionError):
+    """The graph gives other numbers than torch."""
+
+
+def in_type(args: Sequence[Any], kind: torch.dtype) -> list[Any]:
+    """Copies of the arguments, floats (and complex numbers) of this type."""
+    return [
+        a.detach().to(kind).clone() if isinstance(a, torch.Tensor) and a.is_floating_point()
+        else a.detach().clone() if isinstance(a, torch.Tensor) else a
+        for a in args
+    ]  # fmt: skip
+
+
+def values_of(captured: Capture, args: Sequence[Any], graph: Any = None) -> dict[str, np.ndarray]:
+    """Outputs of the captured graph, or of one made from it, by ``kind name``."""
+    graph = graph or captured.graph
+    state, data = captured.state(), iter(captured.arguments(args))
+    inputs = [next(data) if p.kind == "data" else state[p.name] for p in graph.input_ports]
+    return {f"{p.kind} {p.name}".rstrip(): a for p, a in zip(graph.output_ports, evaluate(graph, inputs), strict=True)}
+
+
+def close(ours: Any, theirs: torch.Tensor, tolerance: float, what: str) -> None:
+    """Raise ``Differs`` unless they agree, the error relative to the largest number that is finite."""
+    mine = torch.as_tensor(ours)
+    if tuple(mine.shape) != tuple(theirs.shape):
+        raise Differs(f"{what}: shape {list(mine.shape)} instead of {list(theirs.shape)}")
+    a, b = mine.detach().double(), theirs.detach().double()
+    finite = torch.isfinite(b)
+    if not torch.equal(torch.isfinite(a), finite) or not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()):
+        raise Differs(f"{what}: not finite in other places: {a.flatten()[:8].tolist()} for {b.flatten()[:8].tolist()}")
+    a, b = a[finite], b[finite]
+    if not b.numel():
+        return
+    exact = not theirs.dtype.is_floating_point
+    error = float((a - b).abs().max())
+    allowed = 0.0 if exact else tolerance * max(1.0, float(b.abs().max()))
+    if error > allowed:
+        worst = int((a - b).abs().argmax())
+        raise Differs(f"{what}: {float(a[worst])} instead of {float(b[worst])} ({error:.3g} > {allowed:.3g})")
+
+
+def check_forward(program: Program, args: Sequence[Any], kind: torch.dtype, tolerance: float | None = None) -> None:
+    """Hold what the program returns for floats of this type against torch."""
+    given = in_type(args, kind)
+    captured = capture(program, in_type(given, kind))
+    check(captured.graph)
+    found = list(values_of(captured, given).values())
+    result = captured.result(found[: len(captured.outputs)])
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = program(*in_type(given, torch.float64))
+    ours, theirs = flatten(result)[0], flatten(expected)[0]
+    allowed = tolerance or (HALF if kind is torch.float16 else FLOAT)
+    assert len(ours) == len(theirs)
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        close(a, b, allowed, f"result {number}")
+
+
+class _Weighed(torch.nn.Module):
+    """The program as a module whose float arguments are parameters, and the sum of its weighed results as its loss."""
+
+    def __init__(self, program: Program, args: Sequence[Any]) -> None:
+        super().__init__()
+        self.program, self.given, self.names = program, list(args), []
+        for number, arg in enumerate(args):
+            if isinstance(arg, torch.Tensor) and arg.is_floating_point():
+                self.names.append(f"arg{number}")
+                self.register_parameter(f"arg{number}", torch.nn.Parameter(arg.clone()))
+            elif isinstance(arg, torch.Tensor):
+                self.register_buffer(f"arg{number}", arg.clone())
+
+    def forward(self) -> torch.Tensor:
+        args = [
+            # Results of views of a leaf may not be written in place, those of a copy may.
+            getattr(self, f"arg{number}").clone() if isinstance(arg, torch.Tensor) else arg
+            for number, arg in enumerate(self.given)
+        ]
+        rng = np.random.default_rng(11)
+        total = None
+        for result in flatten(self.program(*args))[0]:
+            if result.is_floating_point() and result.numel():
+                weights = torch.from_numpy(rng.uniform(0.5, 1.5, tuple(result.shape)))
+                term = (result * weights.to(result.dtype)).sum()
+                total = term if total is None else total + term
+        if total is None:
+            raise NoGradient
+        return poptorch.identity_loss(total, "none")
+
+
+class NoGradient(Exception):
+    """No result of the program has a gradient."""
+
+
+def gradients(program: Program, args: Sequence[Any], kind: torch.dtype) -> dict[str, tuple[Any, torch.Tensor]]:
+    """Our gradient of every float argument, and torch's in double; raises ``NoGradient``."""
+    given = in_type(args, kind)
+    truth = _Weighed(program, in_type(given, torch.float64))
+    loss = truth()
+    if not loss.requires_grad:
+        raise NoGradient
+    loss.backward()
+    module = _Weighed(program, given).train()
+    captured = capture(module, ())
+    (name,) = captured.graph.outputs_of("loss")
+    graph = Autodiff(tuple(module.names)).run(captured.graph)
+    check(graph)
+    found = values_of(captured, (), graph)
+    pairs = {}
+    for name in module.names:
+        theirs = truth.get_parameter(name).grad
+        theirs = torch.zeros_like(truth.get_parameter(name)) if theirs is None else theirs
+        ours = found.get(f"gradient {name}")
+        pairs[name] = (np.zeros(tuple(theirs.shape)) if ours is None else ours, theirs)
+    return pairs
+
+
+def check_gradient(program: Program, args: Sequence[Any], kind: torch.dtype, tolerance: float | None = None) -> None:
+    """Hold the gradient of every float argument against torch; raises ``NoGradient`` where there is none."""
+    allowed = tolerance or (HALF if kind is torch.float16 else FLOAT)
+    for name, (ours, theirs) in gradients(program, args, kind).items():
+        close(ours, theirs, allowed, f"gradient of {name}")
