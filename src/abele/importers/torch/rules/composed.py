@@ -34,10 +34,11 @@ def segment_reduce(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torc
             where=tracer.where(),
             remedy="Bring the segments to axis 0 and give lengths as a vector.",
         )
-    ends = lengths.cumsum(0) if lengths is not None else offsets[1:]
-    count = ends.shape[0]
     if lengths is None:
-        lengths = offsets.diff()
+        ends, lengths = rows[1:], rows.diff()
+    else:
+        ends = lengths.cumsum(0)
+    count = ends.shape[0]
     initial = given.get("initial")
     start = (
         {"sum": 0, "mean": math.nan, "max": -math.inf, "min": math.inf, "prod": 1}[how] if initial is None else initial
