@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from abele.compile.passes.loss_scale import FACTOR, WAITED
 from abele.compile.passes.update import HYPERS, STATES, Optimiser
 
 from ._errors import Error
@@ -106,7 +107,9 @@ def _value(spec: OptimizerSpec, group: int, name: str) -> float:
     return min(value, float(np.finfo(np.float32).max))
 
 
-def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool, divided: bool = False) -> Plan:
+def plan_of(
+    spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool, divided: bool = False, adaptive: bool = False
+) -> Plan:
     """The plan for an optimizer.
 
     Args:
@@ -114,6 +117,7 @@ def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool, di
         names: the name of each trainable weight of the program, by the identity of the parameter.
         accumulates: whether gradients are accumulated.
         divided: give each weight its own numbers, for a loaded state in which those of a group differ.
+        adaptive: the scale of the loss follows the gradients.
 
     Raises:
         Error: for groups that differ in what must be the same for all.
@@ -128,7 +132,7 @@ def plan_of(spec: OptimizerSpec, names: Mapping[int, str], accumulates: bool, di
     for index in sources:
         fixed = [h for h in HYPERS[kind] if spec.groups[index].values[_user_name(h)].constant]
         constants.append(tuple((h, _value(spec, index, h)) for h in fixed))
-    scaled = not spec.loss_scaling.constant or spec.loss_scaling.value != 1.0
+    scaled = adaptive or not spec.loss_scaling.constant or spec.loss_scaling.value != 1.0
     halves = [t == "float16" for t in (spec.first_moment_type, spec.second_moment_type)]
     if any(halves) and not all(halves) and kind != "sgd":
         log_once(logging.WARNING, "The two moments of the optimizer are kept in one type: float.")
@@ -161,6 +165,15 @@ def _attributes(spec: OptimizerSpec) -> tuple[tuple[str, bool], ...]:
         variant = ("tf_variant", spec.tensorflow_variant)
         return (("centered", spec.centered), ("use_momentum", used("momentum")), variant)
     return (("bias_correction", spec.bias_correction),)
+
+
+def initial_states(states: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values of an optimizer's states that do not begin at zero.
+
+    Args:
+        states: the names that the program has.
+    """
+    return {FACTOR: np.array(1.0, np.float32)} if FACTOR in states else {}
 
 
 def state_dict(plan: Plan, read: Any, states: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
@@ -265,9 +278,8 @@ def _state_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, str]:
                 name = f"optimiser.{kind}.{weight}"
                 if name in states:
                     found[name] = f"{_STATE_NAMES[kind]}___{weight}"
-    if "optimiser.step" in states:
-        found["optimiser.step"] = "Step"
-    return found
+    alone = {"optimiser.step": "Step", FACTOR: "lossScaleUpdateFactor", WAITED: "lossScaleWaited"}
+    return found | {ours: theirs for ours, theirs in alone.items() if ours in states}
 
 
 def _parameter_names(plan: Plan, states: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -20,7 +20,6 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     "": {
         "sync_pattern": "the modelled machine synchronises as the schedule says",
         "ipu_id": _NO_DEVICE,
-        "ipu_version": "programs are compiled for the machine of Abele's session (ABELE_SYSTEM)",
         "log_dir": "nothing is written there",
         "max_repeat_logs": "the log is short",
         "module_namescope_enabled": "operations are known by the user's source lines",
@@ -29,9 +28,7 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         "stable_norm": "the moments of a normalisation are always computed so that little cancels",
     },
     "Training": {
-        "auto_loss_scaling": "the loss scale stays what the optimizer's loss_scaling says",
         "convolution_dithering": _TIMING,
-        "meanAccumulationAndReplicationReductionStrategy": "gradients are summed first and divided after",
     },
     "Precision": {
         "floating_point_exceptions": "the host's arithmetic does not stop on exceptions",
@@ -46,18 +43,28 @@ NO_EFFECT: dict[str, dict[str, str]] = {
 POPART_WITH_EFFECT = frozenset(
     {
         "autoRecomputation",
+        "automaticLossScalingSettings.binEdgeLocation",
+        "automaticLossScalingSettings.enabled",
+        "automaticLossScalingSettings.gradientTensorTrackingMethod",
+        "automaticLossScalingSettings.thresholdUpperCountProportion",
+        "automaticLossScalingSettings.toTrackTensors",
+        "automaticLossScalingSettings.updatePeriod",
         "cachePath",
         "convolutionOptions",
         "enableEngineCaching",
+        "engineOptions",
+        "groupNormStridedChannelGrouping",
         "instrumentWithHardwareCycleCounter",
         "partialsTypeMatMuls",
         "syntheticDataMode",
     }
 )
-#: Options of the lower layer that would change numbers: that they do not is worth a warning.
-_NUMERIC = frozenset(
-    {"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding", "groupNormStridedChannelGrouping"}
+#: Engine options that ask for profiles, or say where to.
+ENGINE_WITH_EFFECT = frozenset(
+    f"autoReport.{name}" for name in ("all", "directory", "outputExecutionProfile", "outputGraphProfile")
 )
+#: Options of the lower layer that would change numbers: that they do not is worth a warning.
+_NUMERIC = frozenset({"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding"})
 
 
 def note(what: str, reason: str, level: int = logging.WARNING) -> None:
@@ -84,6 +91,10 @@ def note_popart_no_effect(key: str, value: Any = None) -> None:
     if key == "convolutionOptions" and isinstance(value, Mapping):
         for name in value:
             if name != "partialsType":
+                note_popart_no_effect(f"{key}[{name}]")
+    elif key == "engineOptions" and isinstance(value, Mapping):
+        for name in value:
+            if name not in ENGINE_WITH_EFFECT:
                 note_popart_no_effect(f"{key}[{name}]")
     elif key not in POPART_WITH_EFFECT:
         level = logging.WARNING if key in _NUMERIC else logging.INFO

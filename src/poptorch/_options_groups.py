@@ -186,8 +186,10 @@ class _TrainingOptions(OptionsDict):
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
-        """Adapt the loss scale while training, from the gradients' magnitudes."""
+        """Let the loss scale follow the gradients: halved when half gradients grow near the end of their range, else
+        doubled. It begins at the optimizer's ``loss_scaling``; ``finalLossScale`` can be anchored."""
         self.set(auto_loss_scaling=_boolean("setAutomaticLossScaling", enabled))
+        self._popart.options["automaticLossScalingSettings.enabled"] = enabled
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:

@@ -11,7 +11,7 @@ from ._errors import Error
 from ._logging import logger
 
 _BOOLEAN = """
-aliasZeroCopy compileEngine constantWeights
+aliasZeroCopy automaticLossScalingSettings.enabled compileEngine constantWeights
 batchSerializationSettings.concatOnExecutionPhaseChange batchSerializationSettings.concatOnPipelineStageChange
 batchSerializationSettings.concatOnVirtualGraphChange createImplicitPipeliningFwdOnlyProgram decomposeGradSum
 delayVarUpdates disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams enableEfficientOverlapIOTopoCons

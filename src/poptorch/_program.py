@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,22 @@ from abele.errors import AbeleError
 from abele.importers.torch import structure as tree
 from abele.importers.torch.capture import Capture, capture
 from abele.importers.torch.dtypes import machine_type, to_torch
-from abele.ir import Graph, Port
+from abele.ir import Graph, Port, Value
 
-from . import _optimizer_spec, _outputs, _placement
+from . import _anchors, _optimizer_spec, _outputs, _placement
+from ._anchors import LOSS, Anchors, stream_names
 from ._arguments import Batching, Expected
-from ._compiling import cache_of, compile_options, for_all_processes, with_partials, write_profile
+from ._compiling import (
+    cache_of,
+    compile_options,
+    for_all_processes,
+    profile_folder,
+    scales_loss,
+    with_partials,
+    with_strided_groups,
+    write_graph,
+    write_profile,
+)
 from ._device import ipuHardwareIsAvailable
 from ._errors import Error
 from ._host_weights import plain_tensors
@@ -33,8 +44,6 @@ from ._strategies import PipelinedExecution, ShardedExecution
 from .enums import OutputMode
 from .optim._spec import OptimizerSpec
 from .options import Options
-
-LOSS = "loss"
 
 
 @contextlib.contextmanager
@@ -60,6 +69,7 @@ class Program:
         plan: how weights are updated; None for inference.
         seconds: wall seconds of capturing and compiling.
         process: number of this process, and how many share the replicas.
+        anchors: what comes back beside the outputs.
     """
 
     capture: Capture
@@ -70,6 +80,7 @@ class Program:
     training: bool
     plan: _optimizer_spec.Plan | None
     seconds: float
+    anchors: Anchors
     native_cache: Path | None = None
     process: tuple[int, int] = (0, 1)
     _engine: Engine | None = None
@@ -96,7 +107,9 @@ class Program:
             changed.update(name for group in self.plan.optimiser.groups for name in group)
         return [name for name in self.host_tensors if name in changed]
 
-    def run(self, leaves: list[torch.Tensor], mode: OutputMode, period: int, synthetic: bool) -> dict[str, np.ndarray]:
+    def run(
+        self, leaves: list[torch.Tensor], mode: OutputMode, period: int, synthetic: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """One call: all device iterations.
 
         Args:
@@ -105,7 +118,8 @@ class Program:
             synthetic: make up the inputs.
 
         Returns:
-            the outputs by stream; those of inputs that are updated in place from every micro-batch.
+            the outputs by stream, those of inputs that are updated in place from every micro-batch; and the anchored
+            tensors by short name.
         """
         engine = self.engine
         streams = {
@@ -116,17 +130,22 @@ class Program:
         if synthetic:
             streams = {name: _made_up(array) for name, array in streams.items()}
         collectors: dict[str, _outputs.Collector] = {}
+        anchored = self.anchors.collectors()
         for run in range(self.runs):
             started = time.perf_counter()
             results = engine.run({name: array[run] for name, array in streams.items()})
             self.compiled.wall_seconds += time.perf_counter() - started
             self.compiled.runs += 1
+            self.anchors.collect(anchored, results, engine.read, engine.replicas)
             for name, array in results.items():
                 if name not in collectors:
                     everything = name.startswith("updated.")
                     collectors[name] = _outputs.Collector(OutputMode.All if everything else mode, period)
                 collectors[name].add(array)
-        return {name: c.result(engine.outputs[name][0].dtype.numpy) for name, c in collectors.items()}
+        types = {name: type_ for name, (type_, _) in engine.outputs.items()} | engine.states
+        outputs = {name: c.result(types[name].dtype.numpy) for name, c in collectors.items()}
+        sources = {short: anchor.source for short, anchor in self.anchors.anchors.items()}
+        return outputs, {short: c.result(types[sources[short]].dtype.numpy) for short, c in anchored.items()}
 
     def result(self, arrays: Mapping[str, np.ndarray]) -> Any:
         """What the model returns, from the outputs by stream."""
@@ -148,23 +167,12 @@ class Program:
 
     def names(self) -> list[str]:
         """Names of the tensors inside the program, as users see them."""
-        found = [f"input/{t.name}" for t in self.capture.inputs]
-        found += list(self.host_tensors)
-        if self.plan is not None:
-            weights = [name for group in self.plan.optimiser.groups for name in group]
-            found += [LOSS, *(f"Gradient___{w}" for w in weights), *(f"UpdatedVar___{w}" for w in weights)]
-            found += ["scaledLearningRate0___default___FLOAT", "weightDecayScaleFactor0___default___FLOAT"]
-        found += stream_names([t.name for t in self.capture.outputs])
-        return found
+        weights = [name for group in self.plan.optimiser.groups for name in group] if self.plan is not None else []
+        return _anchors.names(self.capture, self.host_tensors, weights, self.plan is not None)
 
 
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 """Types that the device has no 64 bits for: results come back in 32, as PopTorch returns them."""
-
-
-def stream_names(paths: list[str]) -> list[str]:
-    """Names of the output streams, from the paths of the tensors in the model's result."""
-    return [f"output.{path}" if path else "output" for path in paths]
 
 
 def _made_up(array: np.ndarray) -> np.ndarray:
@@ -200,6 +208,7 @@ def build(
     started = time.perf_counter()
     expected, batching = Expected.of(model, args, kwargs), Batching.of(options)
     leaves, shape = tree.flatten((args, kwargs))
+    _refuse_empty([*leaves, *model.parameters(), *model.buffers()])
     micro_args, micro_kwargs = tree.unflatten(
         shape, [batching.micro(name, t) for name, t in zip(expected.leaf_names(), leaves, strict=True)]
     )
@@ -235,8 +244,14 @@ def build(
     if not (split and options._own.get("pipeline") == "sequential"):
         _check_pipeline(count, batching, training)
     _check_ipus(count if split else 1 + max((op.origin.ipu for op in captured.graph.operations), default=0), options)
-    plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1, divided) if training else None
-    graph = with_partials(_with_ports(captured, training), options._Popart.options)
+    plan = None
+    if training:
+        adaptive = scales_loss(options)
+        plan = _update_plan(model, captured, spec, batching.accumulation > 1 or count > 1, divided, adaptive)
+    loss = captured.losses[_only_loss(captured)] if training else None
+    anchors = Anchors.of(options, captured, loss, {**captured.parameters, **captured.buffers}, training)
+    lower = options._Popart.options
+    graph = with_strided_groups(with_partials(_with_ports(captured, loss, anchors), lower), lower)
     graph = graph.replace(name=_identifier(type(model).__name__))
     turns = batching.accumulation if training else batching.iterations if count > 1 else 1
     current = session.current()
@@ -254,6 +269,7 @@ def build(
         plan=plan,
         phased=strategy.phased,
         overlap_host=bool(annotations.overlap),
+        loss_scale=anchors.loss_scale,
     )
     if split:
         asked = dataclasses.replace(asked, split=True, pipeline=options._own.get("pipeline", asked.pipeline))
@@ -273,14 +289,25 @@ def build(
         samples=(first[0] if first else 1) * turns * replicas,
         cache=cache,
     )
-    if options.profile_dir is not None:
-        write_profile(compiled, options.profile_dir)
+    write_graph(graph)
+    folder = profile_folder(options)
+    if folder is not None:
+        write_profile(compiled, folder, options.model_name or ("training" if training else "inference"))
     kept = cache or current.cache
     runs = batching.iterations * batching.accumulation // turns
     seconds = time.perf_counter() - started
     native = kept.native if kept is not None else None
     process = (distributed.processId, distributed.numProcesses)
-    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, native, process)
+    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, anchors, native, process)
+
+
+def _refuse_empty(tensors: Iterable[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if not tensor.numel():
+            raise Error(
+                f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input, parameter or buffer "
+                "without elements cannot be kept on the device."
+            )
 
 
 def _identifier(name: str) -> str:
@@ -336,12 +363,17 @@ def _check_ipus(count: int, options: Options) -> None:
 
 
 def _update_plan(
-    model: torch.nn.Module, captured: Capture, spec: OptimizerSpec | None, accumulates: bool, divided: bool
+    model: torch.nn.Module,
+    captured: Capture,
+    spec: OptimizerSpec | None,
+    accumulates: bool,
+    divided: bool,
+    adaptive: bool,
 ) -> _optimizer_spec.Plan | None:
     if spec is None:
         return None
     names = {id(t): name for name, t in captured.parameters.items() if t.requires_grad}
-    plan = _optimizer_spec.plan_of(spec, names, accumulates, divided)
+    plan = _optimizer_spec.plan_of(spec, names, accumulates, divided, adaptive)
     if names and not any(plan.optimiser.groups):
         logger.warning(
             "The optimizer has none of the model's parameters, so that training changes nothing: make it from the "
@@ -350,18 +382,19 @@ def _update_plan(
     return plan
 
 
-def _with_ports(captured: Capture, training: bool) -> Graph:
-    """The graph with outputs by the names of streams, and in training the one loss."""
+def _with_ports(captured: Capture, loss: Value | None, anchors: Anchors) -> Graph:
+    """The graph with outputs by the names of streams, in training with the one loss, and with what is anchored."""
     graph = captured.graph
     names = iter(stream_names([t.name for t in captured.outputs]))
-    kept: list[tuple[Any, Port]] = []
+    kept: list[tuple[Value, Port]] = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         if port.kind == "loss":
             continue
         result = port.kind == "anchor" and port.name not in captured.updated_inputs.values()
         kept.append((value, Port("anchor", next(names)) if result else port))
-    if training:
-        kept.append((captured.losses[_only_loss(captured)], Port("loss", LOSS)))
+    if loss is not None:
+        kept.append((loss, Port("loss", LOSS)))
+    kept += anchors.ports
     return graph.replace(outputs=tuple(v for v, _ in kept), output_ports=tuple(p for _, p in kept))
 
 

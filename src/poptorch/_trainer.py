@@ -72,6 +72,8 @@ class Trainer:
     def attach(self, program: Program) -> None:
         """Give a program that is new on the device the optimizer's values, and its state where there is one."""
         self.write_hypers(program)
+        for name, value in _optimizer_spec.initial_states(program.engine.states).items():
+            program.engine.write(name, value)
         optimizer, state = self.optimizer, None
         if isinstance(optimizer, optim.Optimizer) and optimizer.has_state() and not self.divides(program):
             loaded = optimizer.take_new_state()

@@ -113,6 +113,7 @@ class PoplarExecutor(Attachment):
             )
         options._freeze()
         self._options = options.clone()
+        self._options.set(output_mode=_outputs.resolved(options.output_mode, training))
         self._options._freeze()
         self._user_model = model
         # A copy of the root alone: whether it is in training mode is decided now; all below it is shared.
@@ -155,26 +156,18 @@ class PoplarExecutor(Attachment):
             self._program = build(
                 self._model, self._options, args, kwargs, training=self._training, spec=spec, divided=divided
             )
-            self._check_names(self._program)
+            self._check_buffers()
             if spec is not None:
                 log_spec(spec, "Setting")
             if self._options.connection_type is not ConnectionType.Never:
                 self._attach()
         _hooks.run_post_compile()
 
-    def _check_names(self, program: Program) -> None:
+    def _check_buffers(self) -> None:
         missing = [n for n in self._options.updatable_named_buffers if n not in dict(self._model.named_buffers())]
         if missing:
             self._program = None
             raise Error(f"updatableNamedBuffers: the model has no buffer {', '.join(map(repr, missing))}.")
-        for short, anchor in self._options.anchored_tensors.items():
-            name = anchor.long_name
-            if name.removeprefix("UpdatedVar___") not in program.host_tensors:
-                self._program = None
-                raise Error(
-                    f"The tensor {name!r} cannot be anchored as {short!r}: parameters, buffers and UpdatedVar___<name> "
-                    f"can be, of {', '.join(program.host_tensors)}. Return any other from the model's forward."
-                )
 
     def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
         """Compile for these arguments and write the program to a file (see :meth:`save`)."""
@@ -240,10 +233,10 @@ class PoplarExecutor(Attachment):
             started = time.perf_counter()  # compiling is no part of a call's latency
         program = self._require()
         leaves = program.expected.match(args, kwargs)
-        if self._options.connection_type is ConnectionType.Never:
-            raise Error(
-                "Trying to run a model on an offline device: with ConnectionType.Never it can only be compiled."
-            )
+        require(
+            self._options.connection_type is not ConnectionType.Never,
+            "Trying to run a model on an offline device: with ConnectionType.Never it can only be compiled.",
+        )
         with translated():
             if not self._attached:
                 self._attach()
@@ -253,17 +246,15 @@ class PoplarExecutor(Attachment):
                 self.rng_state, program = words, self._require()
             self._before_run(program)
             began = time.perf_counter()
-            mode = _outputs.resolved(self._options.output_mode, self._training)
             synthetic = self._options.synthetic_data or bool(self._options._Popart.options.get("syntheticDataMode"))
-            arrays = program.run(leaves, mode, self._options.output_return_period, synthetic)
+            mode, period = self._options.output_mode, self._options.output_return_period
+            arrays, self._anchored = program.run(leaves, mode, period, synthetic)
             ended = time.perf_counter()
             self._ran = True
             if program.training and program.updated:
                 self._device_ahead = True
             self._trainer.ahead = self._training
             self._trainer.stepped()
-            for short, anchor in self._options.anchored_tensors.items():
-                self._anchored[short] = program.engine.read(anchor.long_name.removeprefix("UpdatedVar___"))
             program.write_back(arrays, leaves)
             result = program.result(arrays)
         self._latencies.add(started, began, ended, time.perf_counter())
@@ -323,7 +314,8 @@ class PoplarExecutor(Attachment):
         """
         if not self._training:
             raise Error("setOptimizer() is for models that poptorch.trainingModel made.")
-        if isinstance(optimizer, optim.Optimizer) and getattr(optimizer, "accum_type", None) is torch.float16:
+        combined = getattr(optimizer, "use_combined_accum", False)  # sums, whatever their type
+        if getattr(optimizer, "accum_type", None) is torch.float16 and not combined:
             self._average_while_running()
         program = self._program
         self._trainer.set(optimizer, program, self._attached)
@@ -341,8 +333,7 @@ class PoplarExecutor(Attachment):
                 "already compiled with another one: call destroy() on it first."
             )
         self._options._unfreeze()
-        # Not through the setter, which says that the option has no effect: the user has not set it.
-        training.createOrSet(meanAccumulationAndReplicationReductionStrategy=running)
+        training.setMeanAccumulationAndReplicationReductionStrategy(running)
         self._options._freeze()
 
     # -- the end ---------------------------------------------------------------------------------------

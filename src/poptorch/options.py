@@ -266,17 +266,17 @@ class Options(OptionsDict):
     ) -> Options:
         """Keep the values of a tensor inside the program, to read with ``getAnchoredTensor(short_name)``.
 
+        Weights and buffers have one value for each weight update, all else one for each micro-batch.
+
         Args:
             short_name: the name to read it by.
             long_name: its name in the program, as ``getTensorNames()`` lists it.
-            output_mode: recorded only: the value after the last micro-batch of a call is kept.
+            output_mode: which of its values in a call are kept; None for those that outputs are.
             output_return_period: with ``EveryN``, the N.
         """
         self.checkIsFrozen("anchored_tensors")
         mode = enums.OutputMode.Default if output_mode is None else output_mode
         _member("anchorTensor", mode, enums.OutputMode)
-        if mode not in (enums.OutputMode.Default, enums.OutputMode.Final):
-            note("The output mode of anchorTensor", "an anchored tensor gives its value after the last micro-batch")
         anchor = AnchoredTensor(long_name, mode, _count("output_return_period", output_return_period))
         self.set(anchored_tensors={**self._values["anchored_tensors"], short_name: anchor})
         return self
@@ -375,7 +375,8 @@ class Options(OptionsDict):
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
         """Write what a program costs on the modelled machine to ``profile_dir`` (default: here) when it is compiled.
 
-        Two files, named after the model: ``.json`` and a page, ``.html``.
+        They are ``profile.json``, a page ``profile.html`` and an SQLite file ``profile.pop``, in a folder named after
+        the model (:meth:`modelName`), or else ``training`` or ``inference``.
         """
         folder = "." if profile_dir is None else profile_dir
         self.set(profile_dir=folder)

@@ -425,7 +425,21 @@ def test_names_and_anchors():
     with pytest.raises(poptorch.Error, match="No tensor is anchored as 'bias'"):
         executor.getAnchoredTensor("bias")
     with pytest.raises(poptorch.Error, match="cannot be anchored"):
-        trained(1, options=poptorch.Options().anchorTensor("g", "Gradient___fc.weight"))
+        trained(1, options=poptorch.Options().anchorTensor("g", "Gradient___missing"))
+
+
+def test_anchored_gradients_are_those_of_torch():
+    options = poptorch.Options().anchorTensor("w", "Gradient___fc.weight").anchorTensor("y", "fc/linear:0")
+    options.anchorTensor("dy", "Gradient___fc/linear:0").anchorTensor("loss", "loss", poptorch.OutputMode.Sum)
+    module, executor = trained(0, options=options)
+    twin = copy.deepcopy(module)
+    result = twin.fc(X)
+    result.retain_grad()
+    loss = torch.nn.functional.mse_loss(result, TARGET)
+    loss.backward()
+    executor(X, TARGET)
+    for short, expected in (("w", twin.fc.weight.grad), ("y", result), ("dy", result.grad), ("loss", loss)):
+        torch.testing.assert_close(executor.getAnchoredTensor(short), expected.detach())
 
 
 def test_an_executor_that_is_dropped_gives_its_weights_back_at_once():

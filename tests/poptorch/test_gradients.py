@@ -154,6 +154,6 @@ def test_embedding_scales_gradients_by_frequency() -> None:
     ours.destroy()
 
 
-def test_empty_batch() -> None:
-    layer = nn.Linear(3, 2)
-    assert poptorch.inferenceModel(layer)(torch.empty(0, 3)).shape == (0, 2)
+def test_an_input_without_elements_is_refused_as_the_vendors_package_does() -> None:
+    with pytest.raises(poptorch.Error, match=r"Zero-sized tensors are unsupported \(Got shape \[0, 3\]\)"):
+        poptorch.inferenceModel(nn.Linear(3, 2))(torch.empty(0, 3))

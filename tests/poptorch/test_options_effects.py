@@ -8,7 +8,10 @@ another part of the package answers, or in one notice.
 from __future__ import annotations
 
 import inspect
+import json
 import logging
+import sqlite3
+from contextlib import closing
 
 import pytest
 import torch
@@ -202,7 +205,21 @@ def _executables_below(tmp_path):
 def _profiles(tmp_path):
     options = poptorch.Options().enableProfiling(str(tmp_path / "new")).modelName("mine")
     _inference(options)(torch.ones(1))
-    assert {p.name for p in (tmp_path / "new").iterdir()} == {"mine_inference.json", "mine_inference.html"}
+    assert {p.name for p in (tmp_path / "new" / "mine").iterdir()} == {"profile.json", "profile.html", "profile.pop"}
+
+
+def _profiles_below(tmp_path, monkeypatch):
+    options = poptorch.Options()
+    options._Popart.setEngineOptions({"autoReport.all": "true", "autoReport.directory": str(tmp_path / "a")})
+    _inference(options)(torch.ones(1))
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.directory": str(tmp_path / "b")}))
+    _inference(options)(torch.ones(1))
+    for folder in "ab":
+        with closing(sqlite3.connect(tmp_path / folder / "inference" / "profile.pop")) as file:
+            assert file.execute("select count(*) from steps where cycles > 0").fetchone()[0] > 0
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "{")
+    with pytest.raises(poptorch.Error, match="POPLAR_ENGINE_OPTIONS"):
+        _inference(options)(torch.ones(1))
 
 
 def _synthetic():
@@ -250,6 +267,15 @@ def _processes_by_environment(monkeypatch):
     assert len(poptorch.DataLoader(options, torch.utils.data.TensorDataset(torch.arange(4.0)))) == 2
 
 
+#: From here on the gradient of the product's result is large and that of the weight is not.
+_SOME = {"binEdgeLocation": 1e-4}
+_UP = [1, 2, 4, 8]
+
+
+def _scales(settings, expected):
+    return answers(lambda: _loss_scales(settings, expected))
+
+
 def _other_location():
     return poptorch.TensorLocationSettings().useIOTilesToLoad(True)
 
@@ -277,7 +303,7 @@ SETTERS = {
     "autoRoundNumIPUs": answers(_rounding),
     "useIpuModel": notes(lambda o: o.useIpuModel(False), "useIpuModel(False)"),
     "useIpuId": notes(lambda o: o.useIpuId(1), "ipu_id"),
-    "useOfflineIpuTarget": notes(lambda o: o.useOfflineIpuTarget(21), "ipu_version"),
+    "useOfflineIpuTarget": answers(lambda: _offline_machines()),
     "connectionType": refuses(lambda o: o.connectionType(ConnectionType.Never), "offline device"),
     "syncPattern": notes(lambda o: o.syncPattern(SyncPattern.SinglePipeline), "sync_pattern"),
     "setAvailableMemoryProportion": answers(lambda: _plans_by_the_least_share()),
@@ -302,13 +328,8 @@ SETTERS = {
     "Training.accumulationAndReplicationReductionType": compiles(
         lambda o: o.replicationFactor(2).Training.accumulationAndReplicationReductionType(ReductionType.Sum)
     ),
-    "Training.setMeanAccumulationAndReplicationReductionStrategy": notes(
-        lambda o: o.Training.setMeanAccumulationAndReplicationReductionStrategy(MeanReductionStrategy.Running),
-        "meanAccumulationAndReplicationReductionStrategy",
-    ),
-    "Training.setAutomaticLossScaling": notes(
-        lambda o: o.Training.setAutomaticLossScaling(True), "Training.auto_loss_scaling"
-    ),
+    "Training.setMeanAccumulationAndReplicationReductionStrategy": answers(lambda: _means()),
+    "Training.setAutomaticLossScaling": _scales({}, _UP),
     "Training.setConvolutionDithering": notes(
         lambda o: o.Training.setConvolutionDithering(True), "Training.convolution_dithering"
     ),
@@ -345,10 +366,24 @@ SETTERS = {
 }
 #: Options of the lower layer with an effect, and settings that are only partly without.
 BELOW = {
+    "automaticLossScalingSettings.binEdgeLocation": _scales({"binEdgeLocation": 1e-7}, [1, 0.5, 0.25, 0.125]),
+    "automaticLossScalingSettings.enabled": _scales({"enabled": False}, None),
+    "automaticLossScalingSettings.gradientTensorTrackingMethod": _scales(
+        _SOME | {"gradientTensorTrackingMethod": 1}, _UP
+    ),
+    "automaticLossScalingSettings.thresholdUpperCountProportion": _scales(
+        {"binEdgeLocation": 1e-7, "thresholdUpperCountProportion": 1.0}, _UP
+    ),
+    "automaticLossScalingSettings.toTrackTensors": _scales(
+        _SOME | {"gradientTensorTrackingMethod": 2, "toTrackTensors": ["weight"]}, _UP
+    ),
+    "automaticLossScalingSettings.updatePeriod": _scales({"updatePeriod": 2}, [1, 1, 2, 2]),
     "autoRecomputation": answers(lambda: _recomputes()),
     "cachePath": answers(_executables_below),
     "convolutionOptions": compiles(lambda o: o._Popart.set("convolutionOptions", {"partialsType": "half"})),
     "enableEngineCaching": answers(_executables_below),
+    "engineOptions": answers(_profiles_below),
+    "groupNormStridedChannelGrouping": answers(lambda: _strided_groups()),
     "instrumentWithHardwareCycleCounter": answers(lambda: _cycles_below()),
     "partialsTypeMatMuls": compiles(lambda o: o._Popart.set("partialsTypeMatMuls", "half")),
     "syntheticDataMode": answers(_synthetic_below),
@@ -357,8 +392,87 @@ PARTLY = {
     "other convolution options": notes(lambda o: o._Popart.set("convolutionOptions", {"a": "b"}), "[a]"),
     "rounding below": notes(lambda o: o._Popart.set("enableStochasticRounding", True), "enableStochasticRounding"),
     "optimizer tiles": notes(lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useIOTilesToLoad"),
-    "anchor mode": notes(lambda o: o.anchorTensor("a", "b", OutputMode.All), "output mode of anchorTensor"),
+    "anchor mode": answers(lambda: _anchors_of_every_step()),
 }
+
+
+def _offline_machines():
+    for version, chip in ((2, "gc200"), (21, "bow")):
+        model = _inference(poptorch.Options().useOfflineIpuTarget(version))
+        model.compile(torch.ones(1))
+        assert model._program.compiled.options.system.chip.name == chip
+
+
+def _means():
+    """Every strategy compiles another program, and all train alike."""
+    found = {}
+    for strategy in MeanReductionStrategy:
+
+        def change(options, strategy=strategy):
+            options.replicationFactor(2).Training.gradientAccumulation(2)
+            options.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
+
+        schedule, losses = program_of(change)
+        found[schedule] = losses
+    assert len(found) == 3
+    for losses in found.values():
+        assert losses == pytest.approx(next(iter(found.values())), rel=2e-3)
+
+
+class Scaled(torch.nn.Module):
+    """A product and a loss in half. The gradients of the product's result are larger than those of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4, 4), 0.5))
+        self.half()
+
+    def forward(self, x):
+        return poptorch.identity_loss((x @ self.weight) ** 2, reduction="sum")
+
+
+def _loss_scales(settings, expected):
+    """The factors of four steps; None: the option switches them off."""
+    options = poptorch.Options().anchorTensor("scale", "finalLossScale" if expected else "loss")
+    options.Training.setAutomaticLossScaling(True)
+    for name, value in settings.items():
+        options._Popart.set(f"automaticLossScalingSettings.{name}", value)
+    net = Scaled()
+    optimizer = poptorch.optim.SGD(net.parameters(), lr=0.0, loss_scaling=2.0)
+    model = poptorch.trainingModel(net, options, optimizer)
+    found = []
+    for _ in range(4):
+        model(torch.full((1, 4), 2.0**-10).half())
+        found.append(float(model.getAnchoredTensor("scale")) / 2)
+    state = optimizer.state_dict()["ipu_state"]
+    model.destroy()
+    if expected is None:
+        assert "lossScaleUpdateFactor" not in state
+    else:
+        assert found == expected
+
+
+def _strided_groups():
+    norm, x = torch.nn.GroupNorm(2, 6), torch.arange(24.0).reshape(1, 6, 4).cos()
+    order = [0, 2, 4, 1, 3, 5]
+    options = poptorch.Options()
+    options._Popart.set("groupNormStridedChannelGrouping", True)
+    expected = torch.empty_like(x)
+    expected[:, order] = norm(x[:, order])
+    torch.testing.assert_close(_inference(options, norm)(x), expected.detach())
+
+
+def _anchors_of_every_step():
+    for mode, period, expected in (
+        (OutputMode.All, 1, [1.0, 2.0, 3.0, 4.0]),
+        (OutputMode.EveryN, 2, [2.0, 4.0]),
+        (OutputMode.Final, 1, [4.0]),
+        (OutputMode.Sum, 1, [10.0]),
+    ):
+        options = poptorch.Options().deviceIterations(4).anchorTensor("x", "input/input", mode, period)
+        model = _inference(options)
+        model(torch.arange(1.0, 5.0))
+        assert model.getAnchoredTensor("x").tolist() == expected
 
 
 def _plans_by_the_least_share():

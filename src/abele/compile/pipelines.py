@@ -17,6 +17,7 @@ from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
+from abele.compile.passes.loss_scale import AdaptiveScale
 from abele.compile.passes.offload import LEAST_ELEMENTS, PHASED, Offload, Phases
 from abele.compile.passes.outline import Outline
 from abele.compile.passes.partials import Partials
@@ -38,6 +39,9 @@ from abele.schedule.records import PIPELINES
 
 FLOATS = ("", "f16", "f32")
 
+AVERAGING = ("post", "running", "post_and_loss")
+"""When a mean of gradients divides: after the sums, at every turn, or before the backward phase and after the turns."""
+
 OVERLAP = ("host", "streaming")
 """Transfers that may run beside compute."""
 
@@ -55,7 +59,9 @@ class CompileOptions:
         split: let the compiler cut the model into ``stages``.
         optimiser: what updates the weights; ``None`` for inference.
         loss_scaling: name of the hyper input that scales the loss, or empty.
+        adaptive: how that number follows the gradients while training, or ``None`` when it is the host's alone.
         mean: gradients are averaged over micro-batches and replicas (else summed).
+        averaging: when that mean divides, see ``AVERAGING``.
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
         offload: keep the optimiser's tensors in streaming memory.
         shard: spread the optimiser's tensors over the replicas, for weights of at least so many elements; 0: for none.
@@ -99,6 +105,8 @@ class CompileOptions:
     phased: str = ""
     io_tiles: int = 0
     overlap: tuple[str, ...] = ()
+    adaptive: AdaptiveScale | None = None
+    averaging: str = "post"
     beside: bool = True
 
     def __post_init__(self) -> None:
@@ -111,6 +119,8 @@ class CompileOptions:
         for name in ("accumulator", "partials"):
             if getattr(self, name) not in FLOATS:
                 raise InvalidOption(f"{name} is {getattr(self, name)!r}", remedy="It is f16 or f32, or empty.")
+        if self.averaging not in AVERAGING:
+            raise InvalidOption(f"There is no averaging {self.averaging!r}", remedy=suggest(self.averaging, AVERAGING))
         for name in self.overlap:
             if name not in OVERLAP:
                 raise InvalidOption(f"There is nothing {name!r} to overlap", remedy=suggest(name, OVERLAP))
@@ -260,12 +270,15 @@ def _offloads(options: CompileOptions) -> list[Pass]:
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
     parameters = tuple(name for group in optimiser.groups for name in group)
     sharding = Sharding(options.replicas, options.shard)
+    running, loss = options.averaging == "running", options.averaging == "post_and_loss"
     return [
         Autodiff(
             parameters,
             options.loss_scaling,
             recompute_layers=options.recompute in ("layers", "standard"),
             recompute_norms=options.recompute == "norm_only",
+            adaptive=options.adaptive,
+            share=1.0 / options.replicas if loss and options.mean else 1.0,
         ),
         AdvanceSeed(),
         Streams("host" in options.overlap),
@@ -276,7 +289,8 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
             options.pipeline_stages > 1,
             options.pipeline_stages,
             options.pipeline,
+            running and options.mean,
         ),
-        Replicate(options.replicas, options.mean, sharding),
-        Update(optimiser, options.offload, sharding),
+        Replicate(options.replicas, options.mean and not loss, sharding, running),
+        Update(optimiser, options.offload, sharding, options.adaptive),
     ]

@@ -87,7 +87,9 @@ class Port:
     Kinds of input: ``data`` (a tensor streamed in for every micro-batch), ``state`` (kept on the device: weights,
     buffers, optimiser state), ``hyper`` (a value that the host may change between steps, such as a learning
     rate). Kinds of output: ``anchor`` (returned to the host), ``loss``, ``gradient``, ``state`` (the next value of
-    the state input with the same name). Inputs and outputs of a function have kind ``argument``.
+    the state input with the same name), ``cotangent`` (the gradient of this value is to be an anchor),
+    ``statistic`` (a number of the micro-batch in f32, of which the update takes the mean over micro-batches and
+    replicas). Inputs and outputs of a function have kind ``argument``.
     """
 
     kind: str = "argument"
@@ -95,7 +97,7 @@ class Port:
 
 
 INPUT_KINDS = ("data", "state", "hyper", "argument")
-OUTPUT_KINDS = ("anchor", "loss", "gradient", "state", "argument")
+OUTPUT_KINDS = ("anchor", "loss", "gradient", "state", "cotangent", "statistic", "argument")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,22 +1,24 @@
 """Reverse-mode differentiation of a graph: adds the gradients of the loss as outputs.
 
-Before: outputs ``loss`` and anchors. After: the same, and a ``gradient`` output for each parameter. A call of a
-function becomes a call of its forward twin, which also returns what the gradient needs, and of a backward function;
-each is made once, however many layers call it.
+Before: outputs ``loss``, anchors and cotangents. After: the same, with anchors of their gradients in the place of
+cotangents, and a ``gradient`` output for each parameter. A call of a function becomes a call of its forward twin, which
+also returns what the gradient needs, and of a backward function; each is made once, however many layers call it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.inline import inline_results
+from abele.compile.passes.loss_scale import FACTOR, LARGE, AdaptiveScale
 from abele.compile.passes.recompute import norm_operations
 from abele.errors import InvalidOption, Unsupported
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Operation, Port, Value
 from abele.ir.operation import Composite, NotDifferentiable, expansion, lookup
-from abele.ir.types import DType
+from abele.ir.types import DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Autodiff:
     Attributes:
         parameters: names of the state inputs whose gradients are wanted.
         loss_scaling: name of a hyper input that multiplies the loss before differentiation, or empty for none.
+        share: the loss is multiplied by this too: what a mean of gradients over replicas divides by, done beforehand.
+        adaptive: how that number is adapted to the gradients, or ``None`` when it is not.
         recompute_layers: backward functions compute the forward of their layer again instead of keeping its
             intermediate values, so that a layer keeps only its inputs.
         recompute_norms: backward functions compute normalisations and the non-linearities behind them again.
@@ -35,6 +39,8 @@ class Autodiff:
     loss_scaling: str = ""
     recompute_layers: bool = False
     recompute_norms: bool = False
+    adaptive: AdaptiveScale | None = None
+    share: float = 1.0
     name: str = "autodiff"
 
     def run(self, graph: Graph) -> Graph:
@@ -46,25 +52,63 @@ class Autodiff:
             )
         states = graph.inputs_of("state")
         wanted = {name: states[name] for name in self.parameters if name in states}
-        walk = _Differentiation(graph, self.recompute_layers, self.recompute_norms)
+        asked = {v for v, p in zip(graph.outputs, graph.output_ports, strict=True) if p.kind == "cotangent"}
+        adaptive = self.adaptive
+        # Counted in functions too, unless only certain weights are looked at.
+        walk = _Differentiation(
+            graph, self.recompute_layers, self.recompute_norms, None if adaptive and adaptive.weights else adaptive
+        )
         (loss,) = losses.values()
-        joint = _Joint(walk, graph, set(wanted.values()))
+        joint = _Joint(walk, graph, set(wanted.values()) | asked)
         builder = joint.builder
         origin = replace(joint.producer_origin(loss), phase="backward", file="", line=0)
+        extra: list[tuple[Value, Port]] = []
         with builder.at(origin):
-            seed = builder.constant(1.0, loss.dtype, loss.shape)
+            seed = builder.constant(self.share, loss.dtype, loss.shape)
             if self.loss_scaling:
-                scale = builder.input(loss.type.with_shape(()).with_dtype(DType.F32), "hyper", self.loss_scaling)
+                number = TensorType((), DType.F32)
+                scale = builder.input(number, "hyper", self.loss_scaling)
+                if adaptive is not None:
+                    scale = adaptive.scale(builder, scale, builder.input(number, "state", FACTOR))
+                    if adaptive.anchor:
+                        extra.append((scale, Port("anchor", adaptive.anchor)))
                 seed = builder.mul(seed, builder.cast(scale, dtype=str(loss.dtype)))
+        before = len(builder.operations)
         joint.backward({loss: seed})
-        gradients, ports = [], []
-        for name, value in wanted.items():
+
+        def gradient_of(value: Value) -> Value:
             found = joint.cotangents.get(value)
-            if found is None:
-                found = builder.constant(0.0, value.dtype, value.shape)
-            gradients.append(found)
-            ports.append(Port("gradient", name))
-        return builder.finish((*graph.outputs, *gradients), (*graph.output_ports, *ports))
+            return builder.constant(0.0, value.dtype, value.shape) if found is None else found
+
+        gradients = {name: gradient_of(value) for name, value in wanted.items()}
+        if adaptive is not None:
+            made = builder.operations[before:]
+            if adaptive.weights:
+                chosen = {gradients[name] for name in adaptive.weights if name in gradients}
+                made = [op for op in made if chosen & set(op.results)]
+            extra += self.statistic(joint, adaptive, made)
+        outputs = [
+            (gradient_of(v), Port("anchor", p.name)) if p.kind == "cotangent" else (v, p)
+            for v, p in zip(graph.outputs, graph.output_ports, strict=True)
+        ]
+        outputs += [(gradient, Port("gradient", name)) for name, gradient in gradients.items()]
+        outputs += extra
+        return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
+
+    def statistic(
+        self, joint: _Joint, adaptive: AdaptiveScale, made: Sequence[Operation]
+    ) -> Iterable[tuple[Value, Port]]:
+        """The share of elements of half gradients that are large; nothing where there is none in half."""
+        builder, found = joint.builder, adaptive.tracked(made)
+        elements = joint.elements + sum(math.prod(value.shape) for _, value in found)
+        counts = [*joint.counts, *filter(None, [adaptive.counted(builder, found)])]
+        if counts:
+            with builder.at(replace(made[-1].origin, phase="backward")):
+                total = counts[0]
+                for count in counts[1:]:
+                    total = builder.add(total, count)
+                share = builder.mul(total, builder.constant(1.0 / elements, DType.F32))
+            yield share, Port("statistic", LARGE)
 
 
 @dataclass
@@ -72,13 +116,15 @@ class _Twins:
     """What the gradient of a function needs: its forward twin, its backward function, and how to bind them.
 
     ``kept`` lists, for each leading input of the backward function, the forward input (``("input", i)``) or
-    the extra result of the forward twin (``("result", i)``) that feeds it.
+    the extra result of the forward twin (``("result", i)``) that feeds it. Where half gradients are counted, the last
+    result of the backward function is how many of their ``elements`` are large, unless there are none.
     """
 
     forward: str
     backward: str
     kept: list[tuple[str, int]]
     active_inputs: list[int]
+    elements: int = 0
 
 
 @dataclass
@@ -88,6 +134,7 @@ class _Differentiation:
     graph: Graph
     recompute: bool
     recompute_norms: bool
+    adaptive: AdaptiveScale | None = None
     twins: dict[tuple, _Twins] = field(default_factory=dict)
     functions: dict[str, Graph] = field(default_factory=dict)
     active_memo: dict[tuple, tuple[bool, ...]] = field(default_factory=dict)
@@ -134,6 +181,16 @@ class _Differentiation:
         forward_ops, backward_ops = builder.operations[:split], builder.operations[split:]
         active_inputs = [i for i, v in enumerate(callee.inputs) if mask[i] and v in joint.cotangents]
         outputs = [joint.cotangents[callee.inputs[i]] for i in active_inputs]
+        elements = joint.elements
+        if self.adaptive is not None:
+            found = self.adaptive.tracked(backward_ops)
+            before = len(builder.operations)
+            counts = [*joint.counts, *filter(None, [self.adaptive.counted(builder, found)])]
+            elements += sum(math.prod(value.shape) for _, value in found)
+            for count in counts[1:]:
+                counts[0] = builder.add(counts[0], count)
+            backward_ops = [*backward_ops, *builder.operations[before:]]
+            outputs += counts[:1]
         again = self.repeated(callee, forward_ops)
         remade = {v for op in again for v in op.results}
         backward_ops = [*(replace(op, origin=replace(op.origin, phase="backward")) for op in again), *backward_ops]
@@ -160,7 +217,7 @@ class _Differentiation:
         self.functions[backward_name] = Graph(
             backward_name, (*kept_values, *seeds.values()), tuple(backward_ops), tuple(outputs)
         )
-        self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs)
+        self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs, elements)
         return self.twins[key]
 
     def repeated(self, callee: Graph, operations: Sequence[Operation]) -> list[Operation]:
@@ -186,6 +243,8 @@ class _Joint:
         self.builder.input_ports = list(graph.input_ports)
         self.active = set(wanted)
         self.cotangents: dict[Value, Value] = {}
+        self.counts: list[Value] = []
+        self.elements = 0
         operations = list(_expand(graph.operations))
         walk.spread(operations, self.active)
         self.forward = operations
@@ -247,6 +306,10 @@ class _Joint:
         results = (*op.results, *extra)
         kept = [op.operands[i] if kind == "input" else results[i] for kind, i in twins.kept]
         cotangents = self.builder.call(twins.backward, [*kept, *(merged[i] for i, u in enumerate(used) if u)])
+        if twins.elements:
+            *cotangents, count = cotangents
+            self.counts.append(count)
+            self.elements += twins.elements
         gradients: list[Value | None] = [None] * len(op.operands)
         for position, cotangent in zip(twins.active_inputs, cotangents, strict=True):
             gradients[position] = cotangent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from abele.compile.passes.loss_scale import FACTOR, LARGE, WAITED, AdaptiveScale
 from abele.compile.passes.sharding import Sharding
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
@@ -66,11 +67,13 @@ class Update:
         optimiser: which one.
         offload: keep the optimiser's tensors in streaming memory; they come to the tiles for their weight's update.
         sharding: the weights of which each replica updates a part, and of whose state it keeps that part alone.
+        adaptive: how the loss scaling follows the gradients, or ``None`` when it does not.
     """
 
     optimiser: Optimiser
     offload: bool = False
     sharding: Sharding = field(default_factory=Sharding)
+    adaptive: AdaptiveScale | None = None
     name: str = "update"
 
     def run(self, graph: Graph) -> Graph:
@@ -86,11 +89,13 @@ class Update:
         outputs = [
             (v, p)
             for v, p in zip(graph.outputs, graph.output_ports, strict=True)
-            if p.kind != "gradient" and not (p.kind == "state" and p.name in updated)
+            if p.kind not in ("gradient", "statistic") and not (p.kind == "state" and p.name in updated)
         ]
         parts: list[_Part] = []
         with builder.at(replace(builder.origin, phase="update")):
             gradients = self.scaled(builder, graph, gradients)
+            if self.adaptive is not None:
+                self.adapt(builder, graph, self.adaptive, outputs)
             step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
             for index, names in enumerate(spec.groups):
                 numbers = self.numbers(builder, index)
@@ -114,7 +119,10 @@ class Update:
         weights = graph.inputs_of("state")
         factor = None
         if spec.loss_scaling:
-            factor = b.reciprocal(graph.inputs_of("hyper")[spec.loss_scaling])
+            scale = graph.inputs_of("hyper")[spec.loss_scaling]
+            if self.adaptive is not None:
+                scale = self.adaptive.scale(b, scale, weights[FACTOR])
+            factor = b.reciprocal(scale)
         if spec.max_grad_norm > 0 and done:
             sums: dict[bool, Value] = {}
             for name, gradient in done.items():
@@ -133,6 +141,21 @@ class Update:
         if factor is None:
             return done
         return {name: b.mul(b.cast_to(g, DType.F32), factor) for name, g in done.items()}
+
+    def adapt(self, b: Builder, graph: Graph, adaptive: AdaptiveScale, outputs: list[tuple[Value, Port]]) -> None:
+        """Give the factor of the loss scaling its next value; without gradients in half it stays."""
+        factor, share = graph.inputs_of("state")[FACTOR], graph.outputs_of("statistic").get(LARGE)
+        following = factor
+        if share is not None:
+            number = graph.inputs_of("hyper")[self.optimiser.loss_scaling]
+            following = adaptive.following(b, number, factor, share)
+        if share is not None and adaptive.period > 1:
+            before = b.input(TensorType((), DType.F32), "state", WAITED)
+            waited = b.add(before, b.constant(1.0, DType.F32))
+            due = b.ge(waited, b.constant(float(adaptive.period), DType.F32))
+            following = b.select(due, following, factor)
+            outputs.append((b.select(due, b.constant(0.0, DType.F32), waited), Port("state", WAITED)))
+        outputs.append((following, Port("state", FACTOR)))
 
     def count_steps(self, b: Builder, outputs: list[tuple[Value, Port]]) -> Value:
         """The number of this update, counted from one in a state of its own."""

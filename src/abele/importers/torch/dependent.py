@@ -29,10 +29,6 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "_unique2": ("The distinct elements of a tensor are asked for (unique)", _SHAPE),
     "unique_dim": ("The distinct elements of a tensor are asked for (unique)", _SHAPE),
     "unique_consecutive": ("The distinct elements of a tensor are asked for (unique_consecutive)", _SHAPE),
-    "bincount": (
-        "Elements are counted into as many bins as the largest one says (bincount)",
-        "Give the number of bins as minlength.",
-    ),
     "repeat_interleave": (
         "Elements are repeated as often as a tensor says (repeat_interleave)",
         "Give the size of the result as output_size, and where to repeat as dim.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from abele.errors import DataDependent
 from abele.importers.torch import dependent
 from abele.importers.torch.emitter import Emitter, Operand, axis_of
 from abele.importers.torch.rules.indexing import find_places, from_start
@@ -58,7 +59,12 @@ def bincount(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     if not tracer.involved([t for t in (x, weights) if t is not None]):
         return func(*args, **kwargs)
     if bins == 0:
-        dependent.refuse("bincount", tracer.where())
+        raise DataDependent(
+            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 platform the minimum length "
+            "is also the maximum length",
+            where=tracer.where(),
+            remedy="Give the number of bins as minlength: larger elements are left out.",
+        )
     if weights is None:
         weights = torch.ones_like(x, dtype=torch.int64)
     elif weights.dtype != torch.float32:
