@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abele.compile.choose import Chooser
 from abele.errors import InvalidOperand
 from abele.ir import Arg, DType, Sample, evaluate_operation, f32, infer_types
-from abele.ops.plans.planning import make_plan
+from abele.machine.presets import gc200
+from abele.ops.plans.planning import PLANNERS, PlanOptions, make_plan
+from abele.ops.rnn import split
 from abele.ops.rnn.op import BACKWARD, FORWARD, _shapes
 from tests.ops.harness import Case, ask, assert_close, machine, plan_and_run
 
@@ -32,6 +37,30 @@ def case_of(cell: str, grad: bool, dtype: DType, t: int, b: int, i: int, h: int)
 @settings(max_examples=25)
 def test_plans_on_any_sizes(cell, grad, dtype, sizes, tiles):
     plan_and_run(case_of(cell, grad, dtype, *sizes), machine(tiles))
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 4, 24), (2, 3, 5, 13)])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_steps_with_split_sums(cell, grad, sizes, monkeypatch):
+    """As they are where a compute set costs nothing: made in parts by many tiles, and added up where the cells are."""
+    monkeypatch.setattr(split, "set_cycles", lambda chip: -(10**6))
+    case = case_of(cell, grad, DType.F16, *sizes)
+    plan = plan_and_run(case, machine(16))
+    name = "RnnPartialGrad" if grad else "RnnPartial"
+    assert sum(s.vertex == name for s in plan.sets) == sizes[0]
+    vendor = make_plan(replace(ask(case, machine(16)), options=PlanOptions(planner="poplibs")))
+    assert not any(s.vertex == name for s in vendor.sets)
+
+
+def test_one_row_of_a_large_layer_is_quicker_with_split_sums():
+    """512 hidden units, one sample: a step leaves the tiles idle, and one tile sums alone, where sums are not split."""
+    chip = gc200
+    for grad in (False, True):
+        question = ask(case_of("lstm", grad, DType.F16, 32, 1, 512, 512), chip)
+        chooser = Chooser(chip)
+        best, vendor = (chooser.price(replace(question, options=PlanOptions(planner=p))) for p in PLANNERS)
+        assert best < 0.8 * vendor
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -86,10 +115,12 @@ def test_recurrent_weights_are_laid_out_once(cell):
 
 def test_a_big_layer_fits_a_whole_chip():
     """512 hidden units, batch 16: no tile holds more than a small part of the four megabytes of weights."""
-    plan = make_plan(ask(case_of("lstm", False, DType.F16, 20, 16, 512, 512), machine(1472)))
-    step = next(s for s in plan.sets if s.vertex == "RnnStep")
-    assert step.grid.blocks > 100
-    assert step.reads[1].layout.elements().max() * 2 < 300_000
+    question = ask(case_of("lstm", False, DType.F16, 20, 16, 512, 512), machine(1472))
+    for planner, vertex, reads in (("poplibs", "RnnStep", 1), ("best", "RnnPartial", 0)):
+        plan = make_plan(replace(question, options=PlanOptions(planner=planner)))
+        step = next(s for s in plan.sets if s.vertex == vertex)
+        assert step.grid.blocks > 100
+        assert step.reads[reads].layout.elements().max() * 2 < 300_000
 
 
 @pytest.mark.parametrize(

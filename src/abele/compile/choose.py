@@ -33,7 +33,7 @@ class Chooser:
     def best(self, question: Question) -> Plan:
         """The plan with the least cycles."""
         options = [replace(question, choice=i) for i in range(choices_of(question))]
-        return self.plan(options[0] if len(options) == 1 else min(options, key=self._price))
+        return self.plan(options[0] if len(options) == 1 else min(options, key=self.price))
 
     def plan(self, question: Question) -> Plan:
         """The plan that answers a question."""
@@ -42,7 +42,7 @@ class Chooser:
             found = self.plans[question] = make_plan(question)
         return found
 
-    def _price(self, question: Question) -> float:
+    def price(self, question: Question) -> float:
         """Cycles of a plan. An operand that lies nowhere lies where the plan reads it."""
         if question not in self.prices:
             plan = self.plan(question)

@@ -57,6 +57,17 @@ def gru_cell_grad(dh: np.ndarray, reserve: np.ndarray, before: np.ndarray):
     return np.stack([dr, dz, dn], axis=-2), np.stack([dr, dz, dn * r], axis=-2), dh * z
 
 
+def cell_grad(cell: str, dh: np.ndarray, passed: np.ndarray | None, reserve: np.ndarray, before: np.ndarray) -> Arrays:
+    """Of LSTM the gradients of the gates and what passes by them; of GRU those of what the output brought to the gates,
+    what passes by them, and those of what the input brought. One time step, with its dimension."""
+    if cell == "lstm":
+        assert passed is not None
+        gates, carry = lstm_cell_grad(dh, passed, reserve, before)
+        return [gates[None], carry[None]]
+    from_x, from_h, carry = gru_cell_grad(dh, reserve, before)
+    return [from_h[None], carry[None], from_x[None]]
+
+
 def _by_gate(gates: int, rows: np.ndarray) -> np.ndarray:
     """``[..., G H]`` as ``[..., G, H]``."""
     return rows.reshape(*rows.shape[:-1], gates, rows.shape[-1] // gates)

@@ -64,22 +64,32 @@ class Layer:
         names = (BACKWARD if backward else FORWARD)[cell]
         steps, batch, inputs = question.operands[names.index("x")].shape
         hidden = question.operands[names.index("h0")].shape[1]
-        chip, dtype, gates = question.chip, question.operands[names.index("x")].dtype, GATES[cell]
-        # A step of the gradient receives the gates' gradients, in float, where a step forward receives the output.
-        depth, wide = (gates * hidden, 4) if backward else (hidden, dtype.bytes)
-        made = 1 if backward else gates
+        layer = cls(question, cell, steps, batch, inputs, hidden, Grid((), question.chip.tiles), {})
 
         def cost(b: np.ndarray, h: np.ndarray, parts_b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            weights = gates * h * hidden * dtype.bytes
-            received = b * depth * wide + b * h * gates * 4
-            step = exchange_cycles(chip, received) + product_cycles(chip, 1, b, made * h, depth, str(dtype))
-            step = step + chip.estimate("Rnn", n=b * h, cell=cell, dtype="f32")
-            spreading = np.where(parts_b > 1, exchange_cycles(chip, weights), 0)
+            weights = layer.gates * h * hidden * question.operands[names.index("x")].dtype.bytes
+            spreading = np.where(parts_b > 1, exchange_cycles(question.chip, weights), 0)
+            step, received = layer.cost(b, h)
             return steps * step + spreading, weights + received
 
         grid = choose_grid(question, ("b", "h"), (batch, hidden), cost, (Axis("t", 1),))
         homes = {i: home for i, home in enumerate(question.homes) if home is not None}
         return cls(question, cell, steps, batch, inputs, hidden, grid, homes)
+
+    def cost(self, b: np.ndarray | int, h: np.ndarray | int, counted: bool = False):
+        """Cycles of a step that leaves ``b`` rows and ``h`` hidden units to a tile, and the bytes that it receives.
+
+        ``counted``: with the time that messages take, one from each tile that holds some of what is received.
+        """
+        chip, dtype, backward = self.question.chip, self.type("x").dtype, self.question.operation.endswith("_grad")
+        # A step of the gradient receives the gates' gradients, in float, where a step forward receives the output.
+        depth, wide = (self.gates * self.hidden, 4) if backward else (self.hidden, dtype.bytes)
+        made = 1 if backward else self.gates
+        received = b * depth * wide + b * h * self.gates * 4
+        messages = b * -(-depth // h) if counted else 0
+        step = exchange_cycles(chip, received, messages=messages)
+        step = step + product_cycles(chip, 1, b, made * h, depth, str(dtype))
+        return step + chip.estimate("Rnn", n=b * h, cell=self.cell, dtype="f32"), received
 
     @property
     def gates(self) -> int:

@@ -5,8 +5,10 @@ time step, split over batch and hidden units. A tile holds the recurrent weights
 output of the step before for its batch rows. Backward: one set for each step in reverse, then the products that give
 the gradients of input, weights and biases.
 
-Where the weights do not lie as the steps want them, they are laid so once, before the first step. There are as
-many compute sets as time steps, whatever the number of tiles.
+For few batch rows the planner ``best`` splits the sums of a step too, which makes it two compute sets (``split.py``).
+
+Where the weights do not lie as the steps want them, they are laid so once, before the first step. Compute sets grow
+with the time steps, whatever the number of tiles.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.plans.planning import Question, plan_for
 from abele.ops.plans.products import product_cycles
-from abele.ops.rnn.cells import fed_back, gru_cell, gru_cell_grad, lstm_cell, lstm_cell_grad, weight_gradient
+from abele.ops.rnn.cells import cell_grad, fed_back, gru_cell, lstm_cell, weight_gradient
 from abele.ops.rnn.layers import Layer, choose_grid
+from abele.ops.rnn.split import Split
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -35,10 +38,10 @@ def _weights(layer: Layer, layout: Layout, name: str) -> tuple[Access, tuple[Com
     direct = layer.read("w_hh", layout)
     if direct.resident or not layer.batch:
         return direct, (), ()
-    rows = layer.grid.axes[1]
+    rows = layout.grid.axes[1]
     copies = (rows.parts, *layout.shape)
-    laid = Layout(layer.grid, copies, (Span.part_of(1, rows), *layout.spans))
-    spread = ComputeSet("RnnSpread", layer.grid, (direct,), (Access(name, laid),))
+    laid = Layout(layout.grid, copies, (Span.part_of(1, rows), *layout.spans))
+    spread = ComputeSet("RnnSpread", layout.grid, (direct,), (Access(name, laid),))
     return Access(name, laid, True), (spread,), (TensorType(copies, layer.type("w_hh").dtype),)
 
 
@@ -50,12 +53,25 @@ def plan_forward(question: Question) -> Plan:
     """The input's part of the gates, the weights laid out, and the steps."""
     layer = Layer.of(question)
     gates, hidden = layer.gates, layer.hidden
-    view = Layout(layer.grid, (gates, hidden, hidden), (Span(), Span(2), Span()))
-    weights, spread, copies = _weights(layer, view, "tmp1")
-    sets = [_input_set(layer), *spread, *(_step(layer, t, weights) for t in range(layer.steps))]
-    given = TensorType((layer.steps * layer.batch, gates, hidden), DType.F32)
+    temporaries = [TensorType((layer.steps * layer.batch, gates, hidden), DType.F32)]
+    split = _split(layer)
+    if split is None:
+        view = Layout(layer.grid, (gates, hidden, hidden), (Span(), Span(2), Span()))
+        weights, spread, copies = _weights(layer, view, "tmp1")
+        steps = [_step(layer, t, weights) for t in range(layer.steps)]
+    else:
+        layer = split.layer
+        temporaries.append(split.partial)
+        weights, spread, copies = _weights(layer, split.weights, "tmp2")
+        steps = [done for t in range(layer.steps) for done in split.step(t, weights, "tmp1")]
+    sets = (_input_set(layer), *spread, *steps)
     homes = (layer.every(), *(layer.state() for _ in question.results[1:-1]), layer.kinds(layer.reserved, None))
-    return Plan(tuple(sets), (given, *copies), homes)
+    return Plan(sets, (*temporaries, *copies), homes)
+
+
+def _split(layer: Layer) -> Split | None:
+    """How the planner ``best`` splits the sums of a step, where that pays."""
+    return Split.of(layer) if layer.question.options.planner == "best" else None
 
 
 def _input_set(layer: Layer) -> ComputeSet:
@@ -159,9 +175,25 @@ def plan_backward(question: Question) -> Plan:
     lstm = layer.cell == "lstm"
     if not lstm:
         temporaries.append(of_gates)
-    view = Layout(layer.grid, (gates * hidden, hidden), (Span(), Span(2)))
+    split = _split(layer)
+    partial = f"tmp{len(temporaries)}"
+    if split is None:
+        view = Layout(layer.grid, (gates * hidden, hidden), (Span(), Span(2)))
+    else:
+        layer, view = split.layer, split.weights
+        temporaries.append(split.partial)
     weights, spread, copies = _weights(layer, view, f"tmp{len(temporaries)}")
-    steps = [_step_grad(layer, t, weights) for t in reversed(range(layer.steps))]
+    steps: list[ComputeSet] = []
+    for t in reversed(range(-1, layer.steps)):
+        came: tuple[Access, ...] = ()
+        if t < layer.steps - 1:
+            if split is not None:
+                steps.append(split.through(t + 1, weights, partial))
+                came = split.came(t + 1, partial)
+            else:
+                came = (Access("tmp0", layer.kinds_row(layer.gates, t + 1)), weights)
+                came += (Access("tmp1", layer.own(t + 1), True),)
+        steps.append(_step_grad(layer, t, came) if t >= 0 else _state_grad(layer, came))
     from_x = "tmp0" if lstm else "tmp2"
     at = 3 if lstm else 2  # results before the gradient of w_ih
     products = [
@@ -173,13 +205,13 @@ def plan_backward(question: Question) -> Plan:
     homes = [layer.state()] * len(question.results)
     for done in products:
         homes[int(done.writes[0].name[3:])] = done.writes[0].layout
-    sets = (*spread, *steps, _state_grad(layer, weights), *products)
-    return Plan(sets, (*temporaries, *copies), tuple(homes))
+    return Plan((*spread, *steps, *products), (*temporaries, *copies), tuple(homes))
 
 
-def _step_grad(layer: Layer, t: int, weights: Access) -> ComputeSet:
-    """Reads: dy, reserve, the cell (LSTM) or output (GRU) before; then the gradients of the last state, or what comes
-    from the step after: its gates' gradients, the weights, and what passed by its gates."""
+def _step_grad(layer: Layer, t: int, came: tuple[Access, ...]) -> ComputeSet:
+    """Reads: dy, reserve, the cell (LSTM) or output (GRU) before; then the gradients of the last state, or what
+    ``came`` from the step after: its gates' gradients and the weights, or their product in parts; and what passed by
+    its gates."""
     lstm = layer.cell == "lstm"
     reads = [layer.read("dy", layer.own(t)), layer.read("reserve", layer.kinds(layer.reserved, t))]
     if t == 0:
@@ -192,19 +224,19 @@ def _step_grad(layer: Layer, t: int, weights: Access) -> ComputeSet:
     if last:
         reads += [layer.read(name, layer.state()) for name in (("dhT", "dcT") if lstm else ("dhT",))]
     else:
-        reads += [Access("tmp0", layer.kinds_row(layer.gates, t + 1)), weights, Access("tmp1", layer.own(t + 1), True)]
+        reads += came
     writes = [Access("tmp0", layer.kinds(layer.gates, t)), Access("tmp1", layer.own(t))]
     if not lstm:
         writes.append(Access("tmp2", layer.kinds(layer.gates, t)))
-    vertex = "RnnLastGrad" if last else "RnnStepGrad"
+    vertex = "RnnLastGrad" if last else "RnnJoinGrad" if len(came) == 2 else "RnnStepGrad"
     return ComputeSet(vertex, layer.grid, tuple(reads), tuple(writes), {"cell": layer.cell})
 
 
-def _state_grad(layer: Layer, weights: Access) -> ComputeSet:
-    reads = (Access("tmp0", layer.kinds_row(layer.gates, 0)), weights, Access("tmp1", layer.own(0), True))
+def _state_grad(layer: Layer, came: tuple[Access, ...]) -> ComputeSet:
     results = (1, 2) if layer.cell == "lstm" else (1,)
     writes = tuple(Access(f"out{i}", layer.state()) for i in results)
-    return ComputeSet("RnnStateGrad", layer.grid, reads, writes, {"cell": layer.cell})
+    vertex = "RnnStateJoin" if len(came) == 2 else "RnnStateGrad"
+    return ComputeSet(vertex, layer.grid, came, writes, {"cell": layer.cell})
 
 
 def _product(layer: Layer, of: str, gates: str, out: str) -> ComputeSet:
@@ -244,19 +276,10 @@ def _bias_set(layer: Layer, gates: str, out: str) -> ComputeSet:
     return ComputeSet("RnnBiasGrad", grid, (read,), (Access(out, Layout(grid, (wide,), (Span(0),))),), {"depth": rows})
 
 
-def _cell_grad(cell: str, dh: np.ndarray, passed: np.ndarray | None, reserve: np.ndarray, before: np.ndarray) -> Pieces:
-    if cell == "lstm":
-        assert passed is not None
-        gates, carry = lstm_cell_grad(dh, passed, reserve, before)
-        return [gates[None], carry[None]]
-    from_x, from_h, carry = gru_cell_grad(dh, reserve, before)
-    return [from_h[None], carry[None], from_x[None]]
-
-
 def _last_grad(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     dy, reserve, before, dh, *dc = pieces
     shape = dh.shape
-    return _cell_grad(
+    return cell_grad(
         str(attributes["cell"]), dy.reshape(shape) + dh, dc[0] if dc else None, reserve[0], before.reshape(shape)
     )
 
@@ -272,8 +295,8 @@ def _step_grad_vertex(block: Block, pieces: Pieces, attributes: Attributes) -> P
     cell, shape = str(attributes["cell"]), dy.shape[1:]
     dh, passed = dy[0] + _through(gates, w), passed[0]
     if cell == "gru":
-        return _cell_grad(cell, dh + passed, None, reserve[0], before.reshape(shape))
-    return _cell_grad(cell, dh, passed, reserve[0], before.reshape(shape))
+        return cell_grad(cell, dh + passed, None, reserve[0], before.reshape(shape))
+    return cell_grad(cell, dh, passed, reserve[0], before.reshape(shape))
 
 
 def _state_grad_vertex(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
