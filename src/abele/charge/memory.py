@@ -284,28 +284,38 @@ class _Memory:
         cost = self.charger.plan(step)
         known = self.transients.get(id(cost))
         if known is None:
-            known = self.transients[id(cost)] = cost, largest(map(added, self._set_parts(step.plan, cost)))
+            known = self.transients[id(cost)] = cost, largest(map(added, self._set_parts(step, cost)))
         return known[1]
 
-    def _set_parts(self, plan: Plan, cost: PlanCost) -> list[list[tuple[Runs, int]]]:
+    def _set_parts(self, step: Step, cost: PlanCost) -> list[list[tuple[Runs, int]]]:
         """For each compute set what it takes, as columns and how many times each: received operands first, then live
-        temporaries and scratch."""
+        temporaries and scratch. What is written over a temporary counts once."""
+        plan = step.plan
         uses: dict[str, list[int]] = {}
         temporaries: dict[str, list[tuple[Runs, int]]] = {}
+        covered: list[tuple[str, int, tuple[Runs, int]]] = []
         for index, cs in enumerate(plan.sets):
             for access in (*cs.reads, *cs.writes):
                 if access.name.startswith("tmp"):
                     uses.setdefault(access.name, []).append(index)
             for access in cs.writes:
-                if access.name.startswith("tmp"):
-                    size = plan.temporaries[int(access.name[3:])].dtype.bytes
+                if access.renews:
+                    continue
+                inner, number = access.name.startswith("tmp"), int(access.name[3:])
+                if inner:
+                    size = plan.temporaries[number].dtype.bytes
                     temporaries.setdefault(access.name, []).append((self.columns.elements(access.layout), size))
+                if access.over:  # a result is there all the time, a temporary from now on
+                    size = (plan.temporaries[number] if inner else step.results[number].type).dtype.bytes
+                    there = self.columns.elements(access.layout), -size
+                    covered.append((access.over, index if inner else 0, there))
         parts = []
         for index, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
             part = [(charged.moved.received, 1), (self.columns.covered(cs.grid), charged.scratch)]
             for name, columns in temporaries.items():
                 if uses[name][0] <= index <= uses[name][-1]:
                     part += columns
+                    part += [there for under, since, there in covered if under == name and since <= index]
             parts.append(part)
         return parts
 
@@ -319,7 +329,7 @@ class _Memory:
                 found["values"] += self._at(interval.tensor, tile) * interval.copies
         moment = self.live.moments[now]
         if isinstance(moment.node, Step) and moment.node.plan.sets and moment.node.origin.ipu == ipu:
-            parts = self._set_parts(moment.node.plan, self.charger.plan(moment.node))
+            parts = self._set_parts(moment.node, self.charger.plan(moment.node))
             sizes = [[column.at(tile) * times for column, times in part] for part in parts]
             found["exchange buffers"], *held = max(sizes, key=sum)
             found["temporaries"] = sum(held)

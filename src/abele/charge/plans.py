@@ -77,7 +77,8 @@ class PlanCharger:
         for cs in plan.sets:
             sets.append(self._set(cs, types, homes, far, step.origin.ipu))
             for access in cs.writes:
-                homes.setdefault(access.name, []).append(access.layout)
+                if not access.renews:
+                    homes.setdefault(access.name, []).append(access.layout)
         cycles = Cycles(
             sum(s.compute for s in sets),
             sum(s.moved.exchange for s in sets),

@@ -33,7 +33,9 @@ class Chooser:
     def best(self, question: Question) -> Plan:
         """The plan with the least cycles."""
         options = [replace(question, choice=i) for i in range(choices_of(question))]
-        return self.plan(options[0] if len(options) == 1 else min(options, key=self.price))
+        if len(options) == 1 or all(self.plan(o) is self.plan(options[0]) for o in options):
+            return self.plan(options[0])
+        return self.plan(min(options, key=self.price))
 
     def plan(self, question: Question) -> Plan:
         """The plan that answers a question."""
@@ -49,7 +51,8 @@ class Chooser:
             wanted = {a.name: a.layout for cs in plan.sets for a in cs.reads if a.resident}
             tensors = []
             for i, (type, home) in enumerate(zip(question.operands, question.homes, strict=True)):
-                lies = home or wanted.get(f"in{i}") or spread(type.size, self.chip.tiles)
+                asked = plan.operands[i] if i < len(plan.operands) else None
+                lies = home or asked or wanted.get(f"in{i}") or spread(type.size, self.chip.tiles)
                 tensors.append(Tensor(f"in{i}", type, "value", lies))
             uses = tuple(Use(t.name, t.type) for t in tensors)
             results = tuple(Use(f"out{i}", type) for i, type in enumerate(question.results))

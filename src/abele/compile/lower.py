@@ -173,8 +173,11 @@ class _Lowering:
         return replace(home, grid=replace(home.grid, first=self.starts[type, home]))
 
     def adopt_homes(self, plan: Plan, operands: tuple[Use, ...]) -> None:
-        """An operand that lay nowhere lies from now on where the plan reads it without exchange, or with little: in the
-        parts that blocks read, or among those who read the same."""
+        """An operand that lay nowhere lies from now on where the plan says, else where it is read without exchange, or
+        with little: in the parts that blocks read, or among those who read the same."""
+        for use, wanted in zip(operands, plan.operands, strict=False):
+            if self.drafts[use.tensor].home is None:
+                self.drafts[use.tensor].home = wanted
         for compute_set in plan.sets:
             for access in compute_set.reads:
                 if access.name.startswith("in"):

@@ -275,7 +275,8 @@ def _run_set(cs: ComputeSet, names: Mapping[str, _Held], tiles: int, ipu: int, l
         if not access.resident and held.ipu == ipu:
             np.add.at(count.sent, held.owner[sent], held.type.dtype.bytes)
     for access in cs.writes:
-        names[access.name].homes.append(access.layout)
+        if not access.renews:
+            names[access.name].homes.append(access.layout)
     for block in blocks:
         parts = cs.grid.parts(block)
         steps = {a.name: (int(a.start(part)), int(a.stop(part))) for a, part in zip(cs.grid.axes, parts, strict=True)}
@@ -326,9 +327,9 @@ def _write(access: Access, held: _Held, block: int, piece: np.ndarray, label: st
     elements = np.arange(held.type.size).reshape(access.layout.shape)[region]
     if piece.shape != elements.shape:
         raise Bug(f"{label} makes {list(piece.shape)} of {access.name} for a region of {list(elements.shape)}")
-    if (held.owner[elements] >= 0).any():
-        raise Bug(f"{label} writes elements of {access.name} twice")
     tile = access.layout.grid.tile(block)
+    if (held.owner[elements] != (tile if access.renews else -1)).any():
+        raise Bug(f"{label} writes elements of {access.name} {'elsewhere' if access.renews else 'twice'}")
     held.values[tile, elements] = piece.astype(held.type.dtype.numpy)
     held.owner[elements] = tile
     held.home[elements] = held.homes.index(access.layout)

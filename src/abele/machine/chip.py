@@ -74,6 +74,7 @@ class Chip:
     amp_loop_cycles_f32: int = number("cycles/position")
     conv_chain: int = number("stages")
     coefficient_load_bytes_per_cycle: int = number("B/cycle")
+    coefficient_wide_load_bytes_per_cycle: int = number("B/cycle", default=0)  # from interleaved memory; 0: not so
     slic_window: int = number("positions")
     slic_chains_f16: int = number("chains")
     slic_chains_f32: int = number("chains")

@@ -66,9 +66,9 @@ def dtype_bytes(dtype: str) -> int:
         raise InvalidOption(f"No dtype '{dtype}'", remedy=suggest(dtype, DTYPE_BYTES)) from None
 
 
-def number(unit: str) -> Any:
+def number(unit: str, default: float | None = None) -> Any:
     """A dataclass field that holds a plain number in ``unit`` and has a `Constant` behind it."""
-    return field(metadata={"unit": unit})
+    return field(metadata={"unit": unit}) if default is None else field(default=default, metadata={"unit": unit})
 
 
 def number_fields(record: Any) -> dict[str, str]:

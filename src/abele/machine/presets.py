@@ -56,6 +56,9 @@ _GC200: dict[str, Constant] = {
     "coefficient_load_bytes_per_cycle": _c(
         8, "B/cycle", f"{_POPLIBS}, poplin: 16 with use128BitConvUnitLoad, off by default", "published"
     ),
+    "coefficient_wide_load_bytes_per_cycle": _c(
+        16, "B/cycle", f"{_POPLIBS}, poplin: use128BitConvUnitLoad, weights in interleaved memory", "published"
+    ),
     "slic_window": _c(4, "positions", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),
     "slic_chains_f16": _c(4, "chains", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),
     "slic_chains_f32": _c(2, "chains", f"{_POPLIBS}, poplin/ConvModel.cpp", "published"),

@@ -26,11 +26,19 @@ class Access:
         layout: which elements each vertex touches.
         resident: for a read: all elements already lie on the tile that reads them, so that nothing is exchanged. Of
             other reads a tile receives what does not lie on it (see ``geometry.kept``).
+        over: for a write: the tensor in whose memory it is written, which the compute set reads. Its own name: every
+            vertex writes anew what it reads of it. Else a temporary, of which nobody needs any more what is read.
     """
 
     name: str
     layout: Layout
     resident: bool = False
+    over: str = ""
+
+    @property
+    def renews(self) -> bool:
+        """Whether it writes anew what an earlier compute set has written."""
+        return self.over == self.name
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,14 @@ class Plan:
         sets: compute sets in order; empty when the tiles do nothing (a stream, a collective).
         temporaries: types of ``tmp0``, ``tmp1`` …; a temporary lies where it is written.
         homes: the layout in which each result is left.
+        operands: where an operand that lies nowhere yet should lie, for plans that read it in several parts; ``None``
+            or left out, and it lies as the first read of it says.
     """
 
     sets: tuple[ComputeSet, ...]
     temporaries: tuple[TensorType, ...] = ()
     homes: tuple[Layout, ...] = ()
+    operands: tuple[Layout | None, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

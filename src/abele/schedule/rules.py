@@ -223,6 +223,7 @@ def check_plan(
         return
     yield from _written_once(plan, types)
     yield from _written_before_read(plan)
+    yield from _written_over(plan, types)
     yield from _resident(plan, operand_homes)
 
 
@@ -252,10 +253,12 @@ def _ill_formed(layout: Layout, tiles: int, type_: TensorType) -> Iterator[str]:
 
 
 def _writes(plan: Plan) -> dict[str, list[tuple[int, Access]]]:
+    """The first writes of all elements, by tensor."""
     found: dict[str, list[tuple[int, Access]]] = {}
     for index, cs in enumerate(plan.sets):
         for access in cs.writes:
-            found.setdefault(access.name, []).append((index, access))
+            if not access.renews:
+                found.setdefault(access.name, []).append((index, access))
     return found
 
 
@@ -282,6 +285,38 @@ def _written_once(plan: Plan, types: dict[str, TensorType]) -> Iterator[str]:
         for _, access in writes.get(f"out{index}", []):
             if not lies_in(access.layout, home):
                 yield f"out{index} is written on other tiles than its home's"
+
+
+def _written_over(plan: Plan, types: dict[str, TensorType]) -> Iterator[str]:
+    """What is written anew is read there by its own vertex, and nobody reads the tensor in between; what is written
+    over a temporary is no larger on any tile, and nobody reads later what it covers."""
+    made = _writes(plan)
+    last_renewed = {a.name: i for i, cs in enumerate(plan.sets) for a in cs.writes if a.renews}
+    for index, cs in enumerate(plan.sets):
+        for access in cs.reads:
+            if index < last_renewed.get(access.name, -1) and not any(w.over == access.name for w in cs.writes):
+                yield f"set {index} reads {access.name}, which a later set writes anew"
+        for access in (a for a in cs.writes if a.over):
+            label = f"set {index} writes {access.name} over {access.over}"
+            reads = [a for a in cs.reads if a.name == access.over]
+            if not reads:
+                yield f"{label}, which it does not read"
+            elif access.renews:
+                if not any(a.resident and a.layout == access.layout for a in reads):
+                    yield f"{label}, but does not read there what it writes"
+            elif not access.over.startswith("tmp"):
+                yield f"{label}, which is no temporary"
+            else:
+                room = sum(w.layout.elements_on_tiles() for _, w in made[access.over]) * types[access.over].dtype.bytes
+                if (access.layout.elements_on_tiles() * types[access.name].dtype.bytes > room).any():
+                    yield f"{label}, where there is less room"
+                later = [a for other in plan.sets[index + 1 :] for a in other.reads if a.name == access.over]
+                if any(
+                    a.layout.shape != b.layout.shape or overlap(window(a.layout), window(b.layout))
+                    for a in later
+                    for b in reads
+                ):
+                    yield f"{label}, of which a later set reads the same"
 
 
 def _written_before_read(plan: Plan) -> Iterator[str]:

@@ -158,7 +158,9 @@ class _Printer:
         return self._number("p", plan, "{", "plan", [*lines, "}"])
 
     def _access(self, access: Access) -> str:
-        return f"{_name(access.name)} {self._layout(access.layout)}{' resident' if access.resident else ''}"
+        resident = " resident" if access.resident else ""
+        over = f" over {_name(access.over)}" if access.over else ""
+        return f"{_name(access.name)} {self._layout(access.layout)}{resident}{over}"
 
     def _tensor(self, t: Tensor) -> str:
         source = f" source {json.dumps(t.source)}" if t.source else ""
@@ -300,7 +302,8 @@ class _Parser:
         self.layouts[label] = Layout(self._find(self.grids, "grid"), self._shape(), self._list(span))
 
     def _access(self) -> Access:
-        return Access(self._name(), self._find(self.layouts, "layout"), self.s.take("resident"))
+        name, layout, resident = self._name(), self._find(self.layouts, "layout"), self.s.take("resident")
+        return Access(name, layout, resident, self._name() if self.s.take("over") else "")
 
     def _plan(self) -> None:
         s = self.s

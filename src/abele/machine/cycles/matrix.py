@@ -26,9 +26,11 @@ def _units(chip: Any, dtype: str, partials: str) -> int:
     return units
 
 
-def weight_load_cycles(chip: Any, dtype: str, units: int) -> int:
-    """Cycles to load one block of weights: units × chain × load elements, in bytes, over the load rate."""
-    return units * chip.amp_in_group(dtype) * dtype_bytes(dtype) // chip.coefficient_load_bytes_per_cycle
+def weight_load_cycles(chip: Any, dtype: str, units: int, wide: bool = False) -> int:
+    """Cycles to load one block of weights: units × chain × load elements, in bytes, over the load rate; ``wide``: that
+    of interleaved memory, where the chip has one."""
+    rate = max(chip.coefficient_load_bytes_per_cycle, chip.coefficient_wide_load_bytes_per_cycle if wide else 0)
+    return units * chip.amp_in_group(dtype) * dtype_bytes(dtype) // rate
 
 
 def _short(n: Count, none: int, one: int, two: int, more: Count) -> Count:
@@ -74,6 +76,9 @@ def amp_1x1(
     dtype: str = "f16",
     partials: str = "f16",
     out_group: int | None = None,
+    one_group: bool = False,
+    adds: bool = False,
+    wide: bool = False,
 ) -> Count:
     """Tile cycles of a matmul or 1×1 convolution on the matrix unit.
 
@@ -83,16 +88,19 @@ def amp_1x1(
         out_chans: output channels per conv group.
         groups: conv groups (batch of the matmul).
         out_group: output channels held together in memory; the unit count unless given.
+        one_group: all output channels are held together.
+        adds: what is there is added to; else the first pass over it clears it.
+        wide: weights lie in interleaved memory, from which the unit loads them at the wide rate.
 
     Checked against 14 measured sizes on Bow (tessellate-ipu, IPU Peak Flops) with nothing fitted.
     """
     units = _units(chip, dtype, partials)
     out_group = out_group or units
     ins = ceil_div(in_chans, chip.amp_in_group(dtype))
-    outs = ceil_div(out_chans, out_group)
-    passes = ceil_div(out_group, units)
+    outs = 1 if one_group else ceil_div(out_chans, out_group)
+    passes = ceil_div(out_chans if one_group else out_group, units)
     most, least = ceil_div(field, chip.workers), field // chip.workers
-    load = weight_load_cycles(chip, dtype, units)
+    load = weight_load_cycles(chip, dtype, units, wide)
 
     def inner(zero: bool) -> Count:
         return _all_workers(
@@ -104,8 +112,9 @@ def amp_1x1(
 
     retains = dtype_bytes(dtype) == 2 and (partials == "f32" or units >= 16)
     k, first, later = (1, 7, 3) if retains else (0, 0, 0)
-    adding = (ins - 1) * (16 - k + outs * (19 + passes * (6 + load + inner(False))))
-    clearing = 11 + outs * (19 - k + passes * (7 + load + inner(True)))
+    one = 16 - k + outs * (19 + passes * (6 + load + inner(False)))
+    adding = (ins if adds else ins - 1) * one
+    clearing = 0 if adds else 11 + outs * (19 - k + passes * (7 + load + inner(True)))
     restore = chip.workers * (first + later * (ins * groups - 1))
     return 50 + restore + groups * (12 + k + adding + clearing)
 

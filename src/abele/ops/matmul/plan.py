@@ -1,9 +1,14 @@
-"""How a matrix product lies on the tiles, as it was chosen: transposes, partial products, their reduction; vertices."""
+"""How a matrix product lies on the tiles, as it was chosen: transposes, partial products, their reduction; vertices.
+
+There are two plans. The first moves the operands of whole blocks and sums afterwards; the second (``stationary``) keeps
+sums where they are made, and is for the planner ``best`` alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,9 +26,10 @@ from abele.ops.matmul.choose import (
     view_of,
 )
 from abele.ops.matmul.op import matmul_reference
+from abele.ops.matmul.stationary import Stationary, multiply, stationary
 from abele.ops.plans.layouts import read_like
 from abele.ops.plans.partials import reduce_turn, reduction
-from abele.ops.plans.planning import Question, plan_for, read
+from abele.ops.plans.planning import Question, make_plan, plan_for, read
 from abele.ops.plans.products import vertex_cycles
 from abele.ops.plans.vertices import region_shape
 from abele.schedule.layout import Axis, Grid, Layout, Span
@@ -31,16 +37,26 @@ from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 
 
-@plan_for("matmul")
+@plan_for("matmul", choices=2)
 def plan_matmul(question: Question) -> Plan:
-    """Partial products and, where the sum is split, their reduction; both once for every turn."""
+    """The plan of the choice that is asked for; where there is no second one, the first."""
     product = Product.of(question)
+    if not question.choice:
+        return _plan_blocks(question, product)
+    found = stationary(question, product)
+    return make_plan(replace(question, choice=0)) if found is None else _plan_stationary(question, found)
+
+
+def _plan_blocks(question: Question, product: Product) -> Plan:
+    """Partial products and, where the sum is split, their reduction; both once for every turn."""
     choice = choose(question, product)
     grid, axis, turns = choice.grid, choice.axis, choice.turns
     if turns > 1:
         grid = Grid((*grid.axes, Axis("turn", 1)), grid.tiles, grid.first)
     out = [*product.names, "m", "n"]
-    before = _arrangements(question, product, grid, axis, turns)
+    largest = {a.name: max(1, a.classes()[0][0]) for a in grid.axes}
+    first_reads = [operand_layout(product, grid, i, axis, turns) for i in (0, 1)]
+    before = _arrangements(question, product, largest, first_reads, turns)
     turned = tuple(turn and i not in before for i, turn in enumerate(turned_operands(question, product)))
     attributes: dict[str, Attribute] = {
         "batch": tuple((in_a, in_b) for _, in_a, in_b in product.batch),
@@ -58,10 +74,7 @@ def plan_matmul(question: Question) -> Plan:
     names: dict[int, str] = {}
     for i, how in before.items():
         names[i] = f"tmp{(turns if k.parts > 1 else 0) + len(names)}"
-        read_ = Access(f"in{i}", how.layout, how.resident)
-        if how.resident:
-            read_ = read_like(question, i, how.layout)
-        sets.append(ComputeSet("MatmulArrange", how.layout.grid, (read_,), (Access(names[i], how.layout),)))
+        sets.append(_arrange(question, i, how, names[i]))
     home, one = view_of(grid, out, axis, turns, None), view_of(grid, out, "", 1, None)
     for turn in range(turns):
         layouts = [operand_layout(product, grid, i, axis, turns, turn) for i in (0, 1)]
@@ -88,13 +101,76 @@ def plan_matmul(question: Question) -> Plan:
     return Plan(tuple(sets), tuple(temporaries), (home,))
 
 
-def _arrangements(question: Question, product: Product, grid: Grid, axis: str, turns: int) -> dict[int, Arranged]:
-    """The operands that are better transposed once than by every tile that reads them, as the costs have it."""
-    largest = {a.name: max(1, a.classes()[0][0]) for a in grid.axes}
+def _plan_stationary(question: Question, found: Stationary) -> Plan:
+    """Turns over the summed dimension that add to what is there, and the sum over the tiles that share it."""
+    product, chip, result = found.product, question.chip, question.results[0]
+    grid = found.grid(chip.tiles)
+    x = found.names[0]
+    largest = {a.name: max(1, a.classes()[0][0]) * (found.cut if a.name == x else 1) for a in grid.axes}
+    before = _arrangements(question, product, largest, [found.operand(grid, i, 0) for i in (0, 1)], found.turns)
+    apart = found.k > 1 or product.partials is not result.dtype
+    temporaries: list[TensorType] = []
+    if apart:
+        temporaries.append(TensorType((found.k, *result.shape), product.partials))
+    sets: list[ComputeSet] = []
+    names: dict[int, str] = {}
+    for i, how in before.items():
+        names[i] = f"tmp{len(temporaries)}"
+        sets.append(_arrange(question, i, how, names[i]))
+        temporaries.append(question.operands[i])
+    attributes: dict[str, Attribute] = {
+        "batch": tuple((in_a, in_b) for _, in_a, in_b in product.batch),
+        "transpose_a": product.transposed[0],
+        "transpose_b": product.transposed[1],
+        "partials": str(product.partials),
+        "turned": tuple(turn and i not in before for i, turn in enumerate(turned_operands(question, product))),
+        "swapped": found.swapped,
+        "cut": found.cut,
+    }
+    sums = "tmp0" if apart else "out0"
+    made = found.result(grid, split=False, partials=apart)
+    for turn in range(found.turns):
+        layouts = [found.operand(grid, i, turn) for i in (0, 1)]
+        reads = tuple(
+            Access(names[i], layout) if i in names else read(question, i, layout) for i, layout in enumerate(layouts)
+        )
+        if not turn:
+            sets.append(ComputeSet("MatmulTurn", grid, reads, (Access(sums, made),), attributes))
+            continue
+        again = Access(sums, made, over=sums)
+        sets.append(ComputeSet("MatmulTurn", grid, (*reads, Access(sums, made, True)), (again,), attributes))
+    home = made
+    if apart:
+        summing = found.grid(chip.tiles, summing=True)
+        home = found.result(summing, split=True)
+        for round in range(found.rounds):
+            partials = found.result(summing, split=True, round=round, partials=True)
+            write = Access("out0", found.result(summing, split=True, round=round), over="tmp0")
+            reads = (Access("tmp0", partials),)
+            sets.append(ComputeSet("ReducePartials", summing, reads, (write,), {"interleaved": True}))
+    rests = tuple(found.at_rest(grid, i) if home is None else None for i, home in enumerate(question.homes))
+    return Plan(tuple(sets), tuple(temporaries), (home,), rests)
+
+
+def _arrange(question: Question, operand: int, how: Arranged, name: str) -> ComputeSet:
+    """Transpose an operand within its tiles, into a temporary."""
+    access = Access(f"in{operand}", how.layout, how.resident)
+    if how.resident:
+        access = read_like(question, operand, how.layout)
+    return ComputeSet("MatmulArrange", how.layout.grid, (access,), (Access(name, how.layout),))
+
+
+def _arrangements(
+    question: Question, product: Product, largest: Mapping[str, int], reads: Sequence[Layout], turns: int
+) -> dict[int, Arranged]:
+    """The operands that are better transposed once than by every tile that reads them, as the costs have it.
+
+    ``largest``: the longest part of every axis; ``reads``: how the operands are read in the first turn.
+    """
     groups = math.prod(largest[name] for name in product.names)
     found = {}
     for i, turn in enumerate(turned_operands(question, product)):
-        if not turn or question.homes[i] == operand_layout(product, grid, i, axis, turns):
+        if not turn or question.homes[i] == reads[i]:
             continue
         how = Arranged.of(question, product, i)
         if how.cycles < turns * int(transposing(question.chip, product, i, groups, largest)):
@@ -117,6 +193,41 @@ def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes)
         wide.append(piece.reshape(*(next(sizes) if group[position] else 1 for group in batch), *piece.shape[-2:]))
     (y,) = matmul_reference(wide, attributes)
     return [y.reshape(region_shape(block.writes[0]))]
+
+
+def _turn_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
+    """The product of two slices, added to what the third piece holds."""
+    sizes = {name: stop - start for name, (start, stop) in block.axes.items()}
+    sizes["n" if attributes["swapped"] else "m"] *= int(attributes["cut"])
+    batch: tuple[tuple[bool, bool], ...] = attributes["batch"]
+    operands = []
+    for i, piece in enumerate(pieces[:2]):
+        groups = (sizes[f"b{j}"] if inside[i] else 1 for j, inside in enumerate(batch))
+        inner = [sizes["mn"[i]], sizes["k"]]
+        k_first = bool(attributes["transpose_b" if i else "transpose_a"]) == (i == 0)
+        operands.append(piece.reshape(*groups, *(inner[::-1] if k_first else inner)))
+    (y,) = matmul_reference(operands, attributes)
+    y = y.reshape(region_shape(block.writes[0]))
+    return [y + pieces[2] if len(pieces) > 2 else y]
+
+
+def _turn_cycles(chip: Chip, work: Work) -> np.ndarray:
+    given, dtype = work.attributes, work.read_types[0].dtype
+    lengths = {name: np.maximum(length, 1) for name, length in work.lengths.items()}
+    x, y = ("n", "m") if given["swapped"] else ("m", "n")
+    lengths[x] = lengths[x] * int(given["cut"])
+    groups = math.prod((lengths[name] for name in lengths if name.startswith("b")), start=np.int64(1))
+    types = str(dtype), str(given["partials"])
+    sizes = {"field": lengths[x], "in_chans": lengths["k"], "out_chans": lengths[y], "groups": groups}
+    cycles = multiply(chip, *types, adds=len(work.reads) > 2, **sizes)
+    for turn, rows in zip(given["turned"], ("m", "n"), strict=True):
+        if turn:
+            fields = {"rows": lengths[rows], "cols": lengths["k"], "blocks": groups}
+            cycles = cycles + chip.estimate("Transpose", **fields, dtype=str(dtype))
+    return cycles
+
+
+register_vertex(VertexKind("MatmulTurn", _turn_compute, _turn_cycles, ("Amp1x1",)))
 
 
 def _arrange_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:

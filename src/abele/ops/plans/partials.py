@@ -54,6 +54,7 @@ def _cycles(chip: Chip, work: Work) -> np.ndarray:
         depth=-(-work.reads[0] // outputs),
         dtype=str(work.read_types[0].dtype),
         out=str(work.write_types[0].dtype),
+        **({"interleaved": True} if work.attributes.get("interleaved") else {}),
     )
 
 

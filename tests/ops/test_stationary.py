@@ -1,0 +1,83 @@
+"""Products whose sums stay where they are made: right numbers, the bytes that are charged, and what it is for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abele.charge.columns import Columns
+from abele.charge.plans import PlanCharger
+from abele.compile import lower
+from abele.compile.choose import Chooser
+from abele.engine.reference import run_reference
+from abele.ir import Builder, Port, evaluate
+from abele.ir.types import DType, TensorType
+from abele.machine import gc200, one_ipu
+from abele.ops.matmul import plan as planning
+from abele.ops.matmul.choose import Product
+from abele.ops.matmul.stationary import Stationary
+from abele.schedule import check, parse_schedule, print_schedule
+
+LIMITS = {("f16", "f16"): 4e-3, ("f16", "f32"): 1e-3, ("f32", "f32"): 1e-5}
+
+
+def divisors(n: int, most: int) -> list[int]:
+    return [d for d in range(1, most + 1) if n % d == 0]
+
+
+@st.composite
+def splits(draw):
+    """A product and one of its splits."""
+    dtype, partials = draw(st.sampled_from(sorted(LIMITS)))
+    m, k, n = (draw(st.sampled_from([24, 32, 48, 60, 64])) for _ in range(3))
+    batch = draw(st.sampled_from([(), ((3, True, True),), ((2, False, True),)]))
+    turned = draw(st.tuples(st.booleans(), st.booleans()))
+    product = Product(batch, m, n, k, turned, DType(dtype), DType(partials))
+    swapped = draw(st.booleans())
+    x = n if swapped else m
+    turns = draw(st.sampled_from(divisors(k, 6)))
+    ks = draw(st.sampled_from(divisors(x, min(4, -(-k // turns // 4)))))
+    rounds = draw(st.sampled_from(divisors(x // ks, 3))) if ks > 1 else 1
+    xs, ys = draw(st.integers(1, min(4, x // (ks * rounds)))), draw(st.integers(1, 3))
+    parts = tuple(draw(st.integers(1, size)) for size, _, _ in batch)
+    return Stationary(product, swapped, parts, ks, xs, ys, turns, rounds, 0.0, units=8, group=4)
+
+
+@settings(max_examples=30)
+@given(split=splits(), more=st.integers(0, 3), kinds=st.sampled_from([("hyper", "hyper"), ("data", "hyper")]))
+def test_numbers_and_bytes(split: Stationary, more: int, kinds: tuple[str, str]) -> None:
+    """Any split, on the reference executor: the product, and the bytes that are charged."""
+    product, turned = split.product, split.product.transposed
+    tiles = split.k * split.x * split.y * math.prod(split.batch) + more
+    system = one_ipu(gc200.derive(f"for {split}", tiles=tiles))
+    shapes = []
+    for i, outer in enumerate((product.m, product.n)):
+        inner = (outer, product.k) if turned[i] == bool(i) else (product.k, outer)
+        shapes.append((*(size for size, *inside in product.batch if inside[i]), *inner))
+    b = Builder("main")
+    operands = [b.input(TensorType(shape, product.dtype), kinds[i], f"x{i}") for i, shape in enumerate(shapes)]
+    y = b.matmul(*operands, transpose_a=turned[0], transpose_b=turned[1], partials=str(product.partials))
+    graph = b.finish([y], [Port("anchor", "y")])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planning, "stationary", lambda question, product: split)
+        patched.setattr(Chooser, "best", lambda self, question: self.plan(replace(question, choice=1)))
+        schedule = check(lower(graph, system))
+    assert parse_schedule(print_schedule(schedule)) == schedule
+    (step,) = (step for _, step in schedule.steps() if step.operation == "matmul")
+    assert sum(s.vertex == "MatmulTurn" for s in step.plan.sets) == split.turns
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(shape).astype(product.dtype.numpy) for shape in shapes]
+    run = run_reference(schedule, [inputs])
+    (want,) = (np.asarray(a, np.float64) for a in evaluate(graph, inputs))
+    error = np.abs(run.outputs[0][0] - want).max() / np.abs(want).max()
+    assert error < LIMITS[str(product.dtype), str(product.partials)]
+    charger = PlanCharger(schedule, system, Columns(tiles))
+    for count in run.counts:
+        for have, counted in zip(charger.plan(count.step).sets, count.sets, strict=True):
+            np.testing.assert_array_equal(have.moved.received, counted.received)
+            assert have.moved.sent >= counted.sent.max()
