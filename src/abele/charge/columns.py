@@ -112,7 +112,8 @@ def most_sent(home: Layout, read: Layout) -> int:
     """
     sent = most_held(home, read)
     if partitions_window(read):
-        left = home.elements_on_tiles() - read.grid.on_tiles(kept(read, [home]))
+        box = window(read) if home.shape == read.shape else None
+        left = home.grid.on_tiles(home.elements(box)) - read.grid.on_tiles(kept(read, [home]))
         return min(sent, int(left.max()))
     if _blocks(home.grid) != _blocks(read.grid) or home.shape != read.shape:
         return sent

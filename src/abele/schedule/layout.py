@@ -224,9 +224,9 @@ class Layout:
             factors[span.axis] *= np.maximum(0, stop - start)
         return whole, factors
 
-    def elements(self) -> np.ndarray:
-        """Elements in each block, ``int64[blocks]``."""
-        whole, factors = self.factors()
+    def elements(self, box: Sequence[tuple[int, int]] | None = None) -> np.ndarray:
+        """Elements in each block, ``int64[blocks]``; ``box`` as for ``factors``."""
+        whole, factors = self.factors(box)
         count = np.full(1, whole, np.int64)
         for factor in factors:
             count = np.multiply.outer(count, factor).ravel()
