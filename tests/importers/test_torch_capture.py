@@ -350,21 +350,6 @@ def test_detached_tensors_stop_gradients_in_training_only():
     assert count(same(program, X), "stop_gradient") == 0
 
 
-def test_autograd_functions_are_refused_in_training():
-    class Half(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 0.5
-
-        @staticmethod
-        def backward(ctx, g):
-            return g
-
-    with pytest.raises(Unsupported, match=r"autograd\.Function"):
-        capture(Half.apply, (X.clone().requires_grad_(),), training=True)
-    same(lambda x: Half.apply(x), X)
-
-
 def test_checkpointing_does_not_stop_gradients():
     from torch.utils.checkpoint import checkpoint
 

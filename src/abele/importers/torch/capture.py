@@ -16,6 +16,7 @@ import abele.importers.torch.rules
 import abele.ops  # noqa: F401  (registers the operations that the rules emit)
 from abele.errors import InvalidOperand, Unsupported
 from abele.importers.torch import structure as tree
+from abele.importers.torch.autograd import functions_captured
 from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.functions import Functions
 from abele.importers.torch.origin import Origins, Placement
@@ -158,7 +159,14 @@ def capture(
     for name, tensor in states.items():
         tracer.state(tensor, name)
     new_args, new_kwargs = tree.unflatten(input_structure, twins)
-    with _unchanged(module) as (reassigned, removed), origins, _traced(), tracer, Functions(tracer):
+    with (
+        _unchanged(module) as (reassigned, removed),
+        origins,
+        _traced(),
+        functions_captured(tracer),
+        tracer,
+        Functions(tracer),
+    ):
         result = program(*new_args, **new_kwargs)
         origins.settle()
         outputs, output_structure = tree.flatten(result)

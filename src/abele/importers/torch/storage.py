@@ -7,7 +7,7 @@ itself back to it. Writing to any view changes the root; every other view then r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,31 @@ class Storages:
     def root_of(self, tensor: torch.Tensor) -> Root:
         """The root that holds the tensor's elements."""
         return self._root(place_of(tensor))
+
+    def versions(self) -> dict[Place, int]:
+        """How often each root was written."""
+        return {place: root.version for place, root in self.roots.items()}
+
+    def forget(self, values: Set[Value], roots: Mapping[Place, int]) -> bool:
+        """Let no tensor stand for one of ``values`` any more; it is read anew.
+
+        Args:
+            values: what is not there any more.
+            roots: the version of each root before these values were made; younger roots stay as they are.
+
+        Returns:
+            False when one of these roots was written since.
+        """
+        for view in self.views.values():
+            if view.value in values:
+                view.value = None
+        for place, version in roots.items():
+            root = self.roots[place]
+            if root.version != version:
+                return False
+            if root.value in values:
+                root.value = None
+        return True
 
     def _root(self, place: Place) -> Root:
         if place in self.roots:

@@ -63,6 +63,7 @@ class Tracer(TorchDispatchMode):
         self.prologue: list[Operation] = []
         self._seed: Value | None = None
         self._plain = False
+        self._own_gradient = 0
         self._local: dict[int, torch.UntypedStorage] = {}
         self._lifted: dict[tuple, Value] = {}
         self._known: dict[tuple, Value] = {}
@@ -210,21 +211,50 @@ class Tracer(TorchDispatchMode):
 
     def _gradients_stop(self) -> bool:
         """Whether the program that is to be trained has turned gradients off where it runs now."""
-        if not self.training or torch.is_grad_enabled():
+        if not self.training or self._own_gradient or torch.is_grad_enabled():
             return False
         reason = self.origins.who_stops_gradients()
         if reason == "function":
             raise Unsupported(
-                "A torch.autograd.Function is used in a model that is trained",
+                "A torch.autograd.Function of torch's own is used in a model that is trained",
                 where=self.where(),
-                remedy="Its backward is Python code that cannot be captured: write the forward with plain "
-                "operations, whose gradient is derived, and use detach() where none should flow.",
+                remedy="Write its forward with plain operations, whose gradient is derived, or a Function of your own.",
             )
         return reason != "torch"
 
     def stop_gradient(self, value: Value) -> Value:
         """The same value, through which no gradient flows when the program is trained."""
         return self.e.emit("stop_gradient", value) if self.training and value.dtype.is_float else value
+
+    @contextlib.contextmanager
+    def own_gradient(self) -> Iterator[None]:
+        """What is captured inside brings its gradient along: that gradients are off there means nothing."""
+        self._own_gradient += 1
+        try:
+            yield
+        finally:
+            self._own_gradient -= 1
+
+    @contextlib.contextmanager
+    def apart(self, phase: str) -> Iterator[list[Operation]]:
+        """Operations emitted inside go into a list of their own, and no tensor from outside stands for their results.
+
+        Raises:
+            Unsupported: a tensor from outside is written in place.
+        """
+        outer, before, roots = self.e.b.operations, self.origins.phase, self.places.versions()
+        operations: list[Operation] = []
+        self.e.b.operations, self.origins.phase = operations, phase
+        try:
+            yield operations
+        finally:
+            self.e.b.operations, self.origins.phase = outer, before
+        if not self.places.forget({v for op in operations for v in op.results}, roots):
+            raise Unsupported(
+                f"The {phase} of an autograd function writes into a tensor that was there before it",
+                where=self.where(),
+                remedy="Write into a clone of it.",
+            )
 
     # Calls
 

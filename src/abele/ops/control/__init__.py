@@ -1,5 +1,5 @@
 """Streams to and from the host, and markers."""
 
-from abele.ops.control import op, plan
+from abele.ops.control import custom, op, plan
 
-__all__ = ["op", "plan"]
+__all__ = ["custom", "op", "plan"]
