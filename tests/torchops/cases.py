@@ -8,28 +8,29 @@ from typing import Any
 
 import torch
 
-_generator = torch.Generator().manual_seed(5)
 
+class Draw:
+    """Random tensors of one module: the same ones whatever else is imported."""
 
-def normal(*shape: int) -> torch.Tensor:
-    """Normal numbers that half holds, so that float and half start from the same ones."""
-    return torch.randn(*shape, generator=_generator).half().float()
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
 
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Normal numbers that half holds, so that float and half start from the same ones."""
+        return torch.randn(*shape, generator=self.generator).half().float()
 
-def positive(*shape: int, low: float = 0.1, high: float = 1.1) -> torch.Tensor:
-    """Uniform numbers in [low, high) that half holds."""
-    return (torch.rand(*shape, generator=_generator) * (high - low) + low).half().float()
+    def positive(self, *shape: int, low: float = 0.1, high: float = 1.1) -> torch.Tensor:
+        """Uniform numbers in [low, high) that half holds."""
+        return (torch.rand(*shape, generator=self.generator) * (high - low) + low).half().float()
 
+    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """Whole numbers in [low, high)."""
+        return torch.randint(low, high, shape, generator=self.generator)
 
-def integers(low: int, high: int, *shape: int) -> torch.Tensor:
-    """Whole numbers in [low, high)."""
-    return torch.randint(low, high, shape, generator=_generator)
-
-
-def distinct(*shape: int) -> torch.Tensor:
-    """Numbers that are all different, also in half, in no order."""
-    size = int(torch.Size(shape).numel())
-    return ((torch.randperm(size, generator=_generator) - size / 2) / 8).reshape(shape)
+    def distinct(self, *shape: int) -> torch.Tensor:
+        """Numbers that are all different, also in half, in no order."""
+        size = int(torch.Size(shape).numel())
+        return ((torch.randperm(size, generator=self.generator) - size / 2) / 8).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ def case(program: Callable[..., Any], *args: Any, **kwargs: Any) -> Case:
     return Case(program, args, **kwargs)
 
 
-X, Y, P = normal(3, 5), normal(3, 5), positive(3, 5)
-Z, J = integers(-9, 10, 3, 5), torch.tensor([[2, 3, 4, 1, 5], [-3, 2, 5, 3, 1], [4, 4, 2, 5, -2]])
-B, D = X > 0, distinct(4, 6)
-M = normal(2, 3, 4, 6)
-A, S, V = normal(2, 3, 4), normal(2, 4, 5), normal(5)
+_draw = Draw(5)
+X, Y, P = _draw.normal(3, 5), _draw.normal(3, 5), _draw.positive(3, 5)
+Z, J = _draw.integers(-9, 10, 3, 5), torch.tensor([[2, 3, 4, 1, 5], [-3, 2, 5, 3, 1], [4, 4, 2, 5, -2]])
+B, D = X > 0, _draw.distinct(4, 6)
+M = _draw.normal(2, 3, 4, 6)
+A, S, V = _draw.normal(2, 3, 4), _draw.normal(2, 4, 5), _draw.normal(5)
 ODD = torch.tensor([[0.5, 1.5, -2.5, float("nan"), float("inf")], [float("-inf"), 0.0, -0.0, 2.0, -1.5]])

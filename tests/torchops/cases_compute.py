@@ -7,7 +7,10 @@ import math
 import torch
 from torch.nn import functional as F
 
-from tests.torchops.cases import ODD, A, B, D, J, M, P, S, V, X, Y, Z, case, normal, positive
+from tests.torchops.cases import ODD, A, B, D, Draw, J, M, P, S, V, X, Y, Z, case
+
+_draw = Draw(12)
+normal, positive = _draw.normal, _draw.positive
 
 SMALL = P * 0.8
 NO_HALF = "torch has none in half"

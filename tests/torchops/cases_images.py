@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.torchops.cases import M, case, distinct, normal
+from tests.torchops.cases import Draw, M, case
+
+_draw = Draw(14)
+distinct, normal = _draw.distinct, _draw.normal
 
 IMAGE, SIGNAL, VOLUME = normal(2, 4, 7, 6), normal(2, 4, 11), normal(1, 2, 4, 3, 5)
 W1, W2, W3, BIAS = normal(6, 4, 3) / 4, normal(6, 2, 3, 2) / 4, normal(4, 2, 2, 2, 2) / 4, normal(6)

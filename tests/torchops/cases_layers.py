@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.torchops.cases import A, M, P, X, Y, case, integers, normal, positive
+from tests.torchops.cases import A, Draw, M, P, X, Y, case
+
+_draw = Draw(13)
+integers, normal, positive = _draw.integers, _draw.normal, _draw.positive
 
 NO_HALF = "torch has none in half"
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from tests.torchops.cases import A, B, D, M, P, V, X, Y, Z, case, integers, normal, positive
+from tests.torchops.cases import A, B, D, Draw, M, P, V, X, Y, Z, case
+
+_draw = Draw(11)
+integers, normal, positive = _draw.integers, _draw.normal, _draw.positive
 
 T = normal(2, 3)
 K, Q = torch.tensor([2, 0, 2]), torch.tensor([[0, 2, 1], [1, 0, 2]])

@@ -13,8 +13,11 @@ from torch.autograd.function import once_differentiable
 import poptorch
 from abele.errors import InvalidOperand, Unsupported
 from abele.importers.torch import capture
-from tests.torchops.cases import normal
+from tests.torchops.cases import Draw
 from tests.torchops.checking import check_forward, check_gradient
+
+_draw = Draw(15)
+normal = _draw.normal
 
 X, W = normal(3, 4), normal(4, 5)
 
