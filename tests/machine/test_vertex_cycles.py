@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
     "Elementwise": ({"n": 100, "ops": ("mul", "add", "gelu"), "dtype": "f32"}, ("n",)),
     "Cast": ({"n": 100, "source": "f32", "to": "f16"}, ("n",)),
     "Select": ({"n": 100}, ("n",)),
+    "ScaledAdd": ({"n": 100, "dtype": "f16", "other": "f32"}, ("n",)),
     "Reduce": ({"outputs": 12, "depth": 70}, ("outputs", "depth")),
     "Nonlinearity": ({"n": 101, "kind": "silu"}, ("n",)),
     "Pool": ({"field": 50, "channels": 12, "kernel": 9, "row": 7}, ("field", "channels")),
@@ -75,6 +76,10 @@ def test_matrix_unit_rates_of_the_other_types(field: int, half_float: float, sin
         ("Elementwise", {"n": 1024, "ops": "exp", "dtype": "f32"}, 3_314),
         ("Cast", {"n": 1024, "source": "f32", "to": "f16"}, 774),
         ("Cast", {"n": 1024, "source": "f16", "to": "f32"}, 762),
+        # 43 vectors of 4 a worker, in loops of 3 cycles; of 2 float in 4; of 4 half in 4, with float added
+        ("ScaledAdd", {"n": 1024}, 57 + 6 * (19 + 6 + 3 * 42)),
+        ("ScaledAdd", {"n": 1024, "dtype": "f32"}, 57 + 6 * (19 + 6 + 4 * 85)),
+        ("ScaledAdd", {"n": 1024, "other": "f32"}, 57 + 6 * (20 + 8 + 4 * 42)),
         ("Nonlinearity", {"n": 1024, "kind": "relu"}, 435),
         ("Nonlinearity", {"n": 1024, "kind": "tanh"}, 687),
         ("Nonlinearity", {"n": 1024, "kind": "gelu_tanh"}, 1_491),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from abele.compile.choose import Chooser
 from abele.errors import InvalidOperand
 from abele.ir import Arg, Sample, evaluate_operation, f16, f32, infer_types
 from abele.ir.operation import complete_attributes
 from abele.ops.optim.op import HYPER, STATE
 from abele.ops.plans.layouts import even, flat
-from tests.ops.harness import Case, cases, machine, plan_and_run
+from abele.ops.plans.planning import PLANNERS, PlanOptions
+from tests.ops.harness import Case, ask, cases, machine, plan_and_run
 
 SIZE = 50
 
@@ -117,6 +121,23 @@ def test_an_update_happens_where_the_parameter_lies():
         (done,) = plan.sets
         assert [a.resident for a in done.reads[:4]] == [True, there, True, True]
     assert plan.homes == (home,) * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "velocity", "scaled"),
+    [({}, f32, True), ({}, f16, False), ({"nesterov": True}, f32, False), ({"zero": ("dampening",)}, f32, False)],
+)
+def test_plain_sgd_is_scaled_additions_in_the_planner_best(changes, velocity, scaled):
+    """Where each of them rounds as the whole does: the state is float, and nothing else is added."""
+    chip, shape = machine(16), (64, 128)
+    operands = (f16(*shape), f16(*shape), velocity(*shape), *(f32() for _ in HYPER["sgd"]))
+    attributes = complete_attributes("sgd", {"zero": ("dampening", "weight_decay"), **changes})
+    case = Case("sgd", 0, Sample(tuple(map(Arg, operands)), attributes))
+    (done,) = plan_and_run(case, chip).sets
+    assert done.vertex == ("ScaledUpdate" if scaled else "Update")
+    chooser, question = Chooser(chip), ask(case, chip)
+    best, vendor = (chooser.price(replace(question, options=PlanOptions(planner=p))) for p in PLANNERS)
+    assert best < vendor if scaled else best == vendor
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,18 @@ def cast(chip: Any, *, n: Count, source: str, to: str) -> Count:
     return 12 + chip.workers * (18 + core)
 
 
+@estimate("ScaledAdd", source="graphcore/poplibs, popops/ScaledAddModelling", confidence="published", code_bytes=520)
+def scaled_add(chip: Any, *, n: Count, dtype: str = "f16", other: str = "f16") -> Count:
+    """Tile cycles of ``a += scale · b`` in place over ``n`` elements, ``a`` of ``dtype`` and ``b`` of ``other``."""
+    vector = chip.vector_width(dtype)
+    vectors, left = ceil_div(n // vector, chip.workers), n % vector
+    mixed = dtype_bytes(dtype) < dtype_bytes(other)
+    start, first, each = (19, 8, 4) if mixed else (18, 6, 3 if dtype == other else 4)
+    rest = 16 if mixed else 18 if dtype_bytes(dtype) <= 2 else 8
+    worker = start + 1 + choose(vectors > 0, first + each * (vectors - 1), 0) + choose(left > 0, rest, 0)
+    return 50 + choose(left > 0, 13, 7) + chip.workers * worker
+
+
 @estimate("Select", source=_SOURCE, confidence="published", code_bytes=240)
 def select(chip: Any, *, n: Count, dtype: str = "f16") -> Count:
     """Tile cycles of a choice between two tensors by a third: 5 an element and 6, each worker."""

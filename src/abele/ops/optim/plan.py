@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from abele.ir import DType, TensorType, evaluate, expansion
 from abele.ir.graph import Attributes
 from abele.machine.chip import Chip
-from abele.ops.optim.op import HYPER
+from abele.ops.optim.op import HYPER, MAY_BE_ZERO
 from abele.ops.plans.chains import chain_cycles
 from abele.ops.plans.layouts import LEAST_GAIN, flat, fullest, least_of, read_like, whole
 from abele.ops.plans.planning import Question, plan_for, read
@@ -31,7 +32,7 @@ def plan_update(question: Question) -> Plan:
     reads = [read_like(question, i, place) for i in range(tensors)]
     reads += [read(question, i, whole((), place.grid)) for i in range(tensors, len(question.operands))]
     done = ComputeSet(
-        "Update",
+        "ScaledUpdate" if _scales(question) else "Update",
         place.grid,
         tuple(reads),
         tuple(Access(f"out{i}", place) for i in range(len(question.results))),
@@ -84,4 +85,24 @@ def _update_cycles(chip: Chip, work: Work) -> np.ndarray:
     return chain_cycles(chip, work.writes[0], body, len(work.reads) - len(HYPER[name]))
 
 
+def _scaled_cycles(chip: Chip, work: Work) -> np.ndarray:
+    """``velocity *= momentum``, ``velocity += grad``, ``param -= lr · velocity``; or one loop where that is quicker."""
+    param, grad, velocity = (str(t.dtype) for t in work.read_types[:3])
+    n = work.writes[0]
+    loops: Any = chip.estimate("ScaledAdd", n=n, dtype=param, other=velocity)
+    loops = loops + chip.estimate("Elementwise", n=n, ops="mul", dtype=velocity, broadcast="scalar")
+    loops = loops + chip.estimate("ScaledAdd", n=n, dtype=velocity, other=grad)
+    return np.minimum(loops, _update_cycles(chip, work))
+
+
+def _scales(question: Question) -> bool:
+    """Whether an update is scaled additions in place, each rounded as the whole is: SGD with its state in float."""
+    if question.operation != "sgd" or question.options.planner == "poplibs":
+        return False
+    momentum, nesterov, zero = (question.attribute(name) for name in ("use_momentum", "nesterov", "zero"))
+    plain = momentum and not nesterov and set(zero) == set(MAY_BE_ZERO)
+    return bool(plain) and question.operands[2].dtype is DType.F32
+
+
 register_vertex(VertexKind("Update", _update, _update_cycles, ("Elementwise",)))
+register_vertex(VertexKind("ScaledUpdate", _update, _scaled_cycles, ("Elementwise", "ScaledAdd")))
