@@ -42,8 +42,8 @@ def splits(draw):
     x = n if swapped else m
     turns = draw(st.sampled_from(divisors(k, 6)))
     ks = draw(st.sampled_from(divisors(x, min(4, -(-k // turns // 4)))))
-    rounds = draw(st.sampled_from(divisors(x // ks, 3))) if ks > 1 else 1
-    xs, ys = draw(st.integers(1, min(4, x // (ks * rounds)))), draw(st.integers(1, 3))
+    rounds = draw(st.integers(1, 3)) if ks > 1 else 1
+    xs, ys = draw(st.integers(1, min(4, x // ks))), draw(st.integers(1, 3))
     parts = tuple(draw(st.integers(1, size)) for size, _, _ in batch)
     return Stationary(product, swapped, parts, ks, xs, ys, turns, rounds, 0.0, units=8, group=4)
 

@@ -293,7 +293,8 @@ class _Memory:
         plan = step.plan
         uses: dict[str, list[int]] = {}
         temporaries: dict[str, list[tuple[Runs, int]]] = {}
-        covered: list[tuple[str, int, tuple[Runs, int]]] = []
+        under: dict[str, tuple[str, ...]] = {}
+        covered: list[tuple[tuple[str, ...], int, tuple[Runs, int]]] = []
         for index, cs in enumerate(plan.sets):
             for access in (*cs.reads, *cs.writes):
                 if access.name.startswith("tmp"):
@@ -308,14 +309,15 @@ class _Memory:
                 if access.over:  # a result is there all the time, a temporary from now on
                     size = (plan.temporaries[number] if inner else step.results[number].type).dtype.bytes
                     there = self.columns.elements(access.layout), -size
-                    covered.append((access.over, index if inner else 0, there))
+                    under[access.name] = access.over, *under.get(access.over, ())
+                    covered.append((under[access.name], uses[access.name][0] if inner else 0, there))
         parts = []
         for index, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
             part = [(charged.moved.received, 1), (self.columns.covered(cs.grid), charged.scratch)]
-            for name, columns in temporaries.items():
-                if uses[name][0] <= index <= uses[name][-1]:
-                    part += columns
-                    part += [there for under, since, there in covered if under == name and since <= index]
+            live = {name for name, at in uses.items() if at[0] <= index <= at[-1]}
+            for name in live:
+                part += temporaries[name]
+            part += [there for names, since, there in covered if since <= index and live.intersection(names)]
             parts.append(part)
         return parts
 

@@ -26,7 +26,7 @@ from abele.ops.matmul.choose import (
     view_of,
 )
 from abele.ops.matmul.op import matmul_reference
-from abele.ops.matmul.stationary import Stationary, multiply, stationary
+from abele.ops.matmul.stationary import Stationary, multiply, place, stationary
 from abele.ops.plans.layouts import read_like
 from abele.ops.plans.partials import reduce_turn, reduction
 from abele.ops.plans.planning import Question, make_plan, plan_for, read
@@ -106,12 +106,14 @@ def _plan_stationary(question: Question, found: Stationary) -> Plan:
     product, chip, result = found.product, question.chip, question.results[0]
     grid = found.grid(chip.tiles)
     x = found.names[0]
-    largest = {a.name: max(1, a.classes()[0][0]) * (found.cut if a.name == x else 1) for a in grid.axes}
+    largest = {a.name: max(1, a.classes()[0][0]) * (found.k if a.name == x else 1) for a in grid.axes}
     before = _arrangements(question, product, largest, [found.operand(grid, i, 0) for i in (0, 1)], found.turns)
     apart = found.k > 1 or product.partials is not result.dtype
-    temporaries: list[TensorType] = []
+    sums, temporaries = "out0", list[TensorType]()
+    made = found.result(grid, split=False)
     if apart:
-        temporaries.append(TensorType((found.k, *result.shape), product.partials))
+        sums, made = "tmp0", found.sums(grid, split=False)
+        temporaries.append(TensorType(made.shape, product.partials))
     sets: list[ComputeSet] = []
     names: dict[int, str] = {}
     for i, how in before.items():
@@ -125,10 +127,9 @@ def _plan_stationary(question: Question, found: Stationary) -> Plan:
         "partials": str(product.partials),
         "turned": tuple(turn and i not in before for i, turn in enumerate(turned_operands(question, product))),
         "swapped": found.swapped,
-        "cut": found.cut,
+        "cut": found.k,
+        "places": found.rounds * found.room if found.rounds > 1 else 0,
     }
-    sums = "tmp0" if apart else "out0"
-    made = found.result(grid, split=False, partials=apart)
     for turn in range(found.turns):
         layouts = [found.operand(grid, i, turn) for i in (0, 1)]
         reads = tuple(
@@ -141,15 +142,28 @@ def _plan_stationary(question: Question, found: Stationary) -> Plan:
         sets.append(ComputeSet("MatmulTurn", grid, (*reads, Access(sums, made, True)), (again,), attributes))
     home = made
     if apart:
-        summing = found.grid(chip.tiles, summing=True)
-        home = found.result(summing, split=True)
-        for round in range(found.rounds):
-            partials = found.result(summing, split=True, round=round, partials=True)
-            write = Access("out0", found.result(summing, split=True, round=round), over="tmp0")
-            reads = (Access("tmp0", partials),)
-            sets.append(ComputeSet("ReducePartials", summing, reads, (write,), {"interleaved": True}))
+        placing = found.grid(chip.tiles, summing=True)
+        home = found.result(placing, split=True)
+        if found.rounds == 1:
+            read_ = Access("tmp0", found.sums(placing, split=True))
+            sets.append(_add_up(placing, read_, Access("out0", home, over="tmp0")))
+        else:
+            summing = found.grid(chip.tiles, summing=True, parts=True)
+            name = f"tmp{len(temporaries)}"
+            for round in range(found.rounds):
+                read_ = Access("tmp0", found.sums(summing, split=True, round=round))
+                sets.append(_add_up(summing, read_, Access(name, found.parts(summing, round), over="tmp0")))
+            here = Access(name, found.parts(placing), True)
+            given = {name: attributes[name] for name in ("swapped", "places")}
+            sets.append(ComputeSet("MatmulPlace", placing, (here,), (Access("out0", home, over=name),), given))
+            temporaries.append(TensorType(here.layout.shape, result.dtype))
     rests = tuple(found.at_rest(grid, i) if home is None else None for i, home in enumerate(question.homes))
     return Plan(tuple(sets), tuple(temporaries), (home,), rests)
+
+
+def _add_up(grid: Grid, partials: Access, result: Access) -> ComputeSet:
+    """Sum partials that lie in interleaved memory."""
+    return ComputeSet("ReducePartials", grid, (partials,), (result,), {"interleaved": True})
 
 
 def _arrange(question: Question, operand: int, how: Arranged, name: str) -> ComputeSet:
@@ -196,7 +210,7 @@ def _compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes)
 
 
 def _turn_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
-    """The product of two slices, added to what the third piece holds."""
+    """The product of two slices, added to what the third piece holds. Every part of x has ``places`` where given."""
     sizes = {name: stop - start for name, (start, stop) in block.axes.items()}
     sizes["n" if attributes["swapped"] else "m"] *= int(attributes["cut"])
     batch: tuple[tuple[bool, bool], ...] = attributes["batch"]
@@ -207,8 +221,32 @@ def _turn_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attrib
         k_first = bool(attributes["transpose_b" if i else "transpose_a"]) == (i == 0)
         operands.append(piece.reshape(*groups, *(inner[::-1] if k_first else inner)))
     (y,) = matmul_reference(operands, attributes)
+    if attributes["places"]:
+        at, cut = (-1 if attributes["swapped"] else -2), int(attributes["cut"])
+        y = np.moveaxis(y, at, -1)
+        y = y.reshape(*y.shape[:-1], cut, -1)
+        spare = int(attributes["places"]) - y.shape[-1]
+        y = np.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, spare)])
+        y = np.moveaxis(y.reshape(*y.shape[:-2], -1), -1, at)
     y = y.reshape(region_shape(block.writes[0]))
     return [y + pieces[2] if len(pieces) > 2 else y]
+
+
+def _place_compute(block: Block, pieces: Sequence[np.ndarray], attributes: Attributes) -> Sequence[np.ndarray]:
+    """What was added up, without the places to spare behind each part."""
+    shape = region_shape(block.writes[0])
+    start, stop = block.axes["n" if attributes["swapped"] else "m"]
+    inner = 1 if attributes["swapped"] else shape[-1]
+    rows = pieces[0].reshape(-1, int(attributes["places"]), inner)
+    return [rows[:, : stop - start].reshape(shape)]
+
+
+def _place_cycles(chip: Chip, work: Work) -> np.ndarray:
+    groups = math.prod((work.lengths[name] for name in work.lengths if name.startswith("b")), start=np.int64(1))
+    return place(chip, groups, work.writes[0] * work.write_types[0].dtype.bytes)
+
+
+register_vertex(VertexKind("MatmulPlace", _place_compute, _place_cycles, ("Copy",)))
 
 
 def _turn_cycles(chip: Chip, work: Work) -> np.ndarray:

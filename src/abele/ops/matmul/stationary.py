@@ -10,7 +10,8 @@ sums, and the blocks are large: a block of m × n sums takes (m + n) · k elemen
 - Sums of several tiles are added up where one of them lies, and the result is written over them.
 
 The grid is (batch, k, x, y): x is the dimension of the matrix unit's field, y that of its weights. The result is cut
-between the tiles of a sum in x, and summed in ``rounds``, each over a part of x: x comes apart in (k, round, within).
+between the tiles of a sum in x, which comes apart in (k, within). Where the partial sums of all these tiles do not fit
+at once, they are added up in ``rounds``, each over a part of x.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LEAST_CYCLES = 4000
 MOST_TURNS = 512
 """More turns than this are not looked for: slices get so thin that syncs outweigh what larger blocks gain."""
 
-ROUNDS = (1, 2, 4, 8, 16)
+ROUNDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """In so many rounds the sums of several tiles are received and added up, where they do not fit at once."""
 
 MARGIN = 0.97
@@ -75,18 +76,22 @@ class Stationary:
         return ("n", "m") if self.swapped else ("m", "n")
 
     @property
-    def cut(self) -> int:
-        """Parts of x outside its axis: those of the result between the tiles of a sum, in every round."""
-        return self.k * self.rounds
+    def room(self) -> int:
+        """Places for what a tile adds up of x in a round: its part of the result comes apart in (round, room)."""
+        return _parted(_parted(self._size(self.names[0]) // self.k, self.x), self.rounds)
 
-    def grid(self, tiles: int, *, summing: bool = False) -> Grid:
-        """Of the products, or of their sum: there the k axis says which part of the result."""
+    def _size(self, axis: str) -> int:
+        return self.product.m if axis == "m" else self.product.n
+
+    def grid(self, tiles: int, *, summing: bool = False, parts: bool = False) -> Grid:
+        """Of the products; ``summing``: of their sum, where the k axis says which part of the result; ``parts``: there
+        the steps of the x axis are its parts."""
         p, (x, y) = self.product, self.names
         batch = zip(p.names, p.batch, self.batch, strict=True)
         k = Axis("k", self.k, self.k) if summing else Axis("k", p.k // self.turns, self.k, self.group)
-        sizes = {"m": p.m, "n": p.n}
-        axes = (Axis(x, sizes[x] // self.cut, self.x), Axis(y, sizes[y], self.y, self.units), Axis("turn", 1))
-        return Grid((*(Axis(name, size, parts) for name, (size, _, _), parts in batch), k, *axes), tiles)
+        xs = Axis(x, self.x if parts else self._size(x) // self.k, self.x)
+        axes = (k, xs, Axis(y, self._size(y), self.y, self.units), Axis("turn", 1))
+        return Grid((*(Axis(name, size, parts) for name, (size, _, _), parts in batch), *axes), tiles)
 
     def operand(self, grid: Grid, operand: int, turn: int | None) -> Layout:
         """How operand 0 or 1 is read in a turn; ``None``: in all of them."""
@@ -99,24 +104,45 @@ class Stationary:
             if name == "k" and self.turns > 1:
                 which = Span() if turn is None else Span(grid.axis("turn"), offset=turn)
                 parts.append((self.turns, which))
-            elif name == self.names[0] and self.cut > 1:
-                parts.append((self.cut, Span()))
+            elif name == self.names[0] and self.k > 1:
+                parts.append((self.k, Span()))
             parts.append((grid.axes[at].size, Span(at)))
         return Layout(grid, tuple(size for size, _ in parts), tuple(span for _, span in parts))
 
-    def result(self, grid: Grid, *, split: bool, round: int | None = None, partials: bool = False) -> Layout:
-        """The result on a grid. ``split``: cut between the tiles of a sum; ``round``: the part of one round;
-        ``partials``: of all sums, which another dimension numbers."""
-        p, parts = self.product, []
-        if partials:
-            k = grid.axis("k")
-            parts.append((self.k, Span() if split else Span.part_of(k, grid.axes[k])))
-        for name in (*p.names, "m", "n"):
+    def result(self, grid: Grid, *, split: bool) -> Layout:
+        """The result in its blocks; ``split``: on a grid that cuts it between the tiles of a sum."""
+        x = grid.axis(self.names[0])
+        return self._laid(grid, [(self.k, self._share(grid, split)), (grid.axes[x].size, Span(x))])
+
+    def sums(self, grid: Grid, *, split: bool, round: int | None = None) -> Layout:
+        """All sums, which the first dimension numbers; ``split``: as they are added up, by ``round``."""
+        k = grid.axis("k")
+        first = (self.k, Span() if split else Span.part_of(k, grid.axes[k]))
+        share = (self.k, self._share(grid, split))
+        if self.rounds == 1:
+            x = grid.axis(self.names[0])
+            return self._laid(grid, [share, (grid.axes[x].size, Span(x))], [first])
+        return self._laid(grid, [share, *self._places(grid, round)], [first])
+
+    def parts(self, grid: Grid, round: int | None = None) -> Layout:
+        """The result as it is added up in rounds: every tile's part of x with places to spare."""
+        return self._laid(grid, [(self.k, self._share(grid, True)), *self._places(grid, round)])
+
+    def _share(self, grid: Grid, split: bool) -> Span:
+        return Span(grid.axis("k")) if split else Span()
+
+    def _places(self, grid: Grid, round: int | None) -> list[tuple[int, Span]]:
+        x = grid.axis(self.names[0])
+        which = Span() if round is None else Span(grid.axis("turn"), offset=round)
+        return [(self.x, Span.part_of(x, grid.axes[x])), (self.rounds, which), (self.room, Span())]
+
+    def _laid(self, grid: Grid, xs: list[tuple[int, Span]], first: Sequence[tuple[int, Span]] = ()) -> Layout:
+        """Dimensions of the result, of which x comes apart so; dimensions of one element are left out."""
+        parts = [*first]
+        for name in (*self.product.names, "m", "n"):
             at = grid.axis(name)
-            if name == self.names[0] and self.cut > 1:
-                parts.append((self.k, Span(grid.axis("k")) if split else Span()))
-                parts.append((self.rounds, Span() if round is None else Span(grid.axis("turn"), offset=round)))
-            parts.append((grid.axes[at].size, Span(at)))
+            whole = [(grid.axes[at].size, Span(at))]
+            parts += ([part for part in xs if part != (1, Span())]) if name == self.names[0] else whole
         return Layout(grid, tuple(size for size, _ in parts), tuple(span for _, span in parts))
 
     def at_rest(self, grid: Grid, operand: int) -> Layout | None:
@@ -131,8 +157,8 @@ class Stationary:
         count = grid.axes[alike].parts
         behind = {grid.axes[s.axis].name: d - 1 for d, s in enumerate(seen.spans) if s.axis is not None}
         dealt = {}
-        if of_x and self.cut > 1:
-            dealt[behind[self.names[0]]] = self.cut
+        if of_x and self.k > 1:
+            dealt[behind[self.names[0]]] = self.k
         if self.turns > 1:
             dealt[behind["k"]] = self.turns
         found: list[tuple[bool, int, Layout]] = []
@@ -224,12 +250,12 @@ def _best(
     columns = search.columns()
     if columns is None:
         return None
-    cycles, turns = search.cost(columns)
+    cycles, turns, rounds = search.cost(columns)
     at = int(np.argmin(cycles))
     if not np.isfinite(cycles[at]) or turns[at] == 1:
         return None
-    k, rounds, x, y, *batch = (int(column[at]) for column in columns)
-    found = k, x, y, int(turns[at]), rounds, float(cycles[at]), search.units, search.group
+    k, x, y, *batch = (int(column[at]) for column in columns)
+    found = k, x, y, int(turns[at]), int(rounds[at]), float(cycles[at]), search.units, search.group
     return Stationary(product, swapped, tuple(batch), *found)
 
 
@@ -261,21 +287,20 @@ class _Search:
         p = self.product
         return (p.n, p.m) if self.swapped else (p.m, p.n)
 
-    def _splits(self) -> Iterator[tuple[int, int, np.ndarray, np.ndarray, tuple[int, ...]]]:
-        """k, rounds, columns of x and y parts, parts of the batch axes."""
+    def _splits(self) -> Iterator[tuple[int, np.ndarray, np.ndarray, tuple[int, ...]]]:
+        """k, columns of x and y parts, parts of the batch axes."""
         tiles, (x, y) = self.chip.tiles, self.sizes
         for batch in self._batches():
             for k in range(1, min(TWO_STAGES, -(-self.product.k // self.group) + 1)):
-                for rounds in ROUNDS if k > 1 else (1,):
-                    left = tiles // (k * math.prod(batch))
-                    if x % (k * rounds) or not left:
-                        continue
-                    ys = np.array(part_counts(Dimension("y", y, self.units).units, left))
-                    xs = np.array(part_counts(x // (k * rounds), left))
-                    used = xs[:, None] * ys
-                    row, column = np.nonzero((used <= left) & (used >= LEAST_USE * left))
-                    if len(row):
-                        yield k, rounds, xs[row], ys[column], batch
+                left = tiles // (k * math.prod(batch))
+                if x % k or not left:
+                    continue
+                ys = np.array(part_counts(Dimension("y", y, self.units).units, left))
+                xs = np.array(part_counts(x // k, left))
+                used = xs[:, None] * ys
+                row, column = np.nonzero((used <= left) & (used >= LEAST_USE * left))
+                if len(row):
+                    yield k, xs[row], ys[column], batch
 
     def _batches(self) -> Iterator[tuple[int, ...]]:
         """Parts of the batch axes: of each a few."""
@@ -284,21 +309,21 @@ class _Search:
         yield from zip(*(g.ravel().tolist() for g in grid), strict=True) if options else [()]
 
     def columns(self) -> list[np.ndarray] | None:
-        """All splits: parts of k, rounds, parts of x, of y and of the batch axes."""
+        """All splits: parts of k, of x, of y and of the batch axes."""
         found = list(self._splits())
         if not found:
             return None
-        lengths = [len(x) for _, _, x, _, _ in found]
-        heads = np.repeat(np.array([(k, rounds, *batch) for k, rounds, _, _, batch in found]), lengths, axis=0)
-        x, y = np.concatenate([f[2] for f in found]), np.concatenate([f[3] for f in found])
-        return [heads[:, 0], heads[:, 1], x, y, *heads[:, 2:].T]
+        lengths = [len(x) for _, x, _, _ in found]
+        heads = np.repeat(np.array([(k, *batch) for k, _, _, batch in found]), lengths, axis=0)
+        x, y = np.concatenate([f[1] for f in found]), np.concatenate([f[2] for f in found])
+        return [heads[:, 0], x, y, *heads[:, 1:].T]
 
-    def cost(self, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles of every split, infinite where it does not fit, and the fewest turns in which it does."""
+    def cost(self, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cycles of every split, infinite where it does not fit; the fewest turns and rounds in which it does."""
         chip, product = self.chip, self.product
-        ks, rounds, xs, ys, *batch = columns
+        ks, xs, ys, *batch = columns
         (x_size, y_size), size = self.sizes, product.dtype.bytes
-        x = ks * rounds * _parted(x_size // (ks * rounds), xs)
+        x = ks * _parted(x_size // ks, xs)
         y = np.minimum(y_size, self.units * _parted(_parted(y_size, self.units), ys))
         groups, inside = np.ones_like(x), [np.ones_like(x), np.ones_like(x)]
         for (count, *where), parts in zip(product.batch, batch, strict=True):
@@ -309,7 +334,8 @@ class _Search:
             inside = inside[::-1]
         sums, made = groups * x * y * product.partials.bytes, groups * x * y * self.result.bytes // ks
         apart = (ks > 1) | (product.partials is not self.result)
-        turns = self._turns(columns, inside, x, y, sums, made, apart)
+        slices = (inside[0] * x + inside[1] * y) * size
+        turns, rounds = self._turns(ks, slices, sums, made, apart)
         k = self._slice(turns, ks)
         rows, weights = inside[0] * x * k * size, inside[1] * y * k * size
         free = self.free[::-1] if self.swapped else self.free
@@ -331,45 +357,43 @@ class _Search:
         outputs = made // (self.result.bytes * rounds)
         adding = add_up(chip, outputs, ks, product.partials, self.result)
         summing = set_cycles(chip) + exchange_cycles_two_rates(chip, got, np.zeros_like(got), got) + adding
-        cycles = work + turns * (moving + set_cycles(chip)) + np.where(apart, rounds * summing, 0)
-        return np.where(turns > 0, cycles.astype(np.float64), np.inf), turns
+        placing = np.where(rounds > 1, chip.compute_set_cycles + place(chip, groups, made), 0)
+        cycles = work + turns * (moving + set_cycles(chip)) + np.where(apart, rounds * summing + placing, 0)
+        return np.where(turns > 0, cycles.astype(np.float64), np.inf), turns, rounds
 
     def _slice(self, turns: np.ndarray, ks: np.ndarray) -> np.ndarray:
         """Elements of the summed dimension on a tile in a turn."""
         return self.group * _parted(_parted(self.product.k, np.maximum(turns, 1) * self.group), ks)
 
     def _turns(
-        self,
-        columns: Sequence[np.ndarray],
-        inside: Sequence[np.ndarray],
-        x: np.ndarray,
-        y: np.ndarray,
-        sums: np.ndarray,
-        made: np.ndarray,
-        apart: np.ndarray,
-    ) -> np.ndarray:
-        """The fewest turns in which slices and sums fit, 0 where they never do."""
+        self, ks: np.ndarray, slices: np.ndarray, sums: np.ndarray, made: np.ndarray, apart: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The fewest turns, and rounds of summing, in which all fits: 0 turns where it never does.
+
+        Args:
+            slices: bytes of both operands for each element of the summed dimension; ``sums``, ``made``: of the partial
+                sums of a tile, and of the result there.
+            apart: partial sums are no result yet.
+        """
         chip, product = self.chip, self.product
-        ks, rounds = columns[:2]
         groups = [math.prod(size for size, *where in product.batch if where[i]) for i in (0, 1)]
         totals = [groups[i] * side * product.k * product.dtype.bytes for i, side in ((0, product.m), (1, product.n))]
         kept = sum(totals) / chip.tiles
         copies = sum(total / chip.tiles for total, turned in zip(totals, self.arranged, strict=True) if turned >= 0)
         held = np.where(apart, np.maximum(0, sums - made), 0) + copies
-        gathered = np.where(apart, sums * (ks - 1) // (ks * rounds), 0)
-        each = (inside[0] * x + inside[1] * y) * product.dtype.bytes
-        found = np.zeros_like(x)
+        most = np.minimum(self.proportion * chip.tile_memory, MARGIN * chip.tile_memory - made - kept) - held
+        others = np.where(apart, sums * (ks - 1) // ks, 0)
+        rounds = np.zeros_like(ks)
+        for count in ROUNDS:
+            rounds = np.where((rounds == 0) & (others / count <= most), count, rounds)
+        found = np.zeros_like(ks)
         for turns in range(1, min(MOST_TURNS, max(1, product.k // self.group)) + 1):
             if product.k % turns or (found > 0).all():
                 continue
-            count = np.full_like(ks, turns)
-            temporary = held + np.maximum(gathered, each * self._slice(count, ks))
-            fits = (temporary <= self.proportion * chip.tile_memory) & (
-                temporary + made + kept <= MARGIN * chip.tile_memory
-            )
+            fits = (rounds > 0) & (slices * self._slice(np.full_like(ks, turns), ks) <= most)
             enough = _parted(product.k, turns * self.group) >= ks
             found = np.where((found == 0) & fits & enough, turns, found)
-        return found
+        return found, np.maximum(rounds, 1)
 
 
 def _parted(size, parts):
@@ -386,3 +410,9 @@ def add_up(chip: Chip, outputs, depth, partials: DType, out: DType) -> np.ndarra
     """Tile cycles of one round of summing: partials lie in interleaved memory."""
     types = {"dtype": str(partials), "out": str(out)}
     return chip.estimate("ReducePartials", outputs=np.maximum(outputs, 1), depth=depth, interleaved=True, **types)
+
+
+def place(chip: Chip, groups, size) -> np.ndarray:
+    """Tile cycles to leave out the places to spare of so many groups, ``size`` bytes: they are behind the rows of each,
+    so that a single group stays as it lies."""
+    return np.where(groups > 1, chip.estimate("Copy", bytes=size), 0)
