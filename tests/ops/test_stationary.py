@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from abele.charge.columns import Columns
 from abele.charge.plans import PlanCharger
+from abele.charge.total import Charged
 from abele.compile import lower
 from abele.compile.choose import Chooser
 from abele.engine.reference import run_reference
-from abele.ir import Builder, Port, evaluate
-from abele.ir.types import DType, TensorType
+from abele.ir import Builder, Port, evaluate, infer_types
+from abele.ir.types import DType, TensorType, f16
 from abele.machine import gc200, one_ipu
 from abele.ops.matmul import plan as planning
 from abele.ops.matmul.choose import Product
 from abele.ops.matmul.stationary import Stationary
+from abele.ops.plans.planning import PlanOptions, Question, choices_of, make_plan
 from abele.schedule import check, parse_schedule, print_schedule
 
 LIMITS = {("f16", "f16"): 4e-3, ("f16", "f32"): 1e-3, ("f32", "f32"): 1e-5}
@@ -81,3 +83,39 @@ def test_numbers_and_bytes(split: Stationary, more: int, kinds: tuple[str, str])
         for have, counted in zip(charger.plan(count.step).sets, count.sets, strict=True):
             np.testing.assert_array_equal(have.moved.received.dense(), counted.received)
             assert have.moved.sent >= counted.sent.max()
+
+
+def square(size: int, planner: str = "best") -> Question:
+    """A half product of which both operands lie nowhere yet."""
+    attributes = {"transpose_a": False, "transpose_b": False, "partials": "f16"}
+    types = (f16(size, size),) * 2
+    results = infer_types("matmul", types, attributes)
+    options = PlanOptions(planner=planner)
+    return Question("matmul", tuple(attributes.items()), types, results, (None, None), gc200, options=options)
+
+
+@pytest.mark.parametrize(("size", "least"), [(4096, 0.72), (7168, 0.8), (8192, 0.8)])
+def test_share_of_the_peak(size: int, least: float) -> None:
+    """See docs/products.md: nothing beyond 77 % can be had for 4096."""
+    question, chooser = square(size), Chooser(gc200)
+    plan = chooser.best(question)
+    chosen = min(chooser.price(replace(question, choice=i)) for i in range(choices_of(question)))
+    assert plan == make_plan(replace(question, choice=1))
+    assert size**3 / (gc200.tiles * gc200.macs_per_cycle("f16", "f16")) / chosen >= least
+
+
+def test_fits_with_what_the_tiles_hold() -> None:
+    b = Builder("main")
+    x, w = (b.input(f16(8192, 8192), "state", name) for name in "xw")
+    y = b.matmul(x, w, transpose_a=False, transpose_b=False, partials="f16")
+    system = one_ipu(gc200)
+    schedule = lower(b.finish([y], [Port("state", "x")]), system)
+    (step,) = (step for _, step in schedule.steps())
+    assert step.plan.sets[0].vertex == "MatmulTurn"
+    memory = Charged(schedule, system).memory
+    assert memory.fits and memory.max > 0.9 * memory.limit
+
+
+def test_the_library_has_no_such_plan_and_small_products_none() -> None:
+    assert choices_of(square(8192, "poplibs")) == 1
+    assert make_plan(replace(square(1024), choice=1)) is make_plan(square(1024))
