@@ -6,13 +6,21 @@ digest is moved aside and said once. Reading and writing never raise: without a 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from abele.errors import BadCache
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system
+    fcntl = None
 
 logger = logging.getLogger("abele")
 
@@ -59,6 +67,21 @@ class Store:
         except OSError:
             fate = "it was left there"
         logger.warning("%s", BadCache(f"The cache entry {path} is damaged; {fate} and is compiled again"))
+
+    @contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Keep other processes out that make the same entry, and wait for one that does; where files can be locked.
+
+        A process that dies in it lets the next one in: the system gives its lock back.
+        """
+        with ExitStack() as stack:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):  # a folder that cannot be written to, or cannot lock
+                    path = self.path(key).with_suffix(".lock")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    file = stack.enter_context(path.open("w"))
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def put(self, key: str, body: bytes) -> bool:
         """Store ``body``; False, said once, when the disk did not take it."""

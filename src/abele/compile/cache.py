@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from abele.codegen.store import Store
@@ -51,6 +52,10 @@ class Cache:
     def set_aside(self, key: str) -> None:
         """Move an entry that cannot be used out of the way, and say so."""
         self._store.set_aside(key)
+
+    def alone(self, key: str) -> AbstractContextManager[None]:
+        """Keep other processes out that compile the same program: one does, and the others find what it made."""
+        return self._store.alone(key)
 
     def put(self, key: str, text: str) -> bool:
         """Store ``text``; False when the disk did not take it."""

@@ -167,17 +167,35 @@ def _compiled(
 ) -> Executable:
     start = time.process_time()
     key = key_of(graph, options)
-    if cache is not None and (found := cache.get(key)) is not None:
-        try:
-            schedule = parse_schedule(found)
-        except AbeleError:
-            cache.set_aside(key)
-        else:
-            return Executable(schedule, options.system, key, (), True, time.process_time() - start)
+    if cache is None:
+        return _made(graph, options, key, watch, start)
+    if (found := _kept(cache, key, options, start)) is not None:
+        return found
+    with cache.alone(key):
+        if (found := _kept(cache, key, options, start)) is not None:  # another process has made it meanwhile
+            return found
+        made = _made(graph, options, key, watch, start)
+        cache.put(key, print_schedule(made.schedule))
+    return replace(made, compile_seconds=time.process_time() - start)
+
+
+def _kept(cache: Cache, key: str, options: CompileOptions, start: float) -> Executable | None:
+    """The program as the cache has it, or ``None``."""
+    if (found := cache.get(key)) is None:
+        return None
+    try:
+        schedule = parse_schedule(found)
+    except AbeleError:
+        cache.set_aside(key)
+        return None
+    return Executable(schedule, options.system, key, (), True, time.process_time() - start)
+
+
+def _made(
+    graph: Graph, options: CompileOptions, key: str, watch: Callable[[str, Graph], None] | None, start: float
+) -> Executable:
     schedule, records, seen = _best_of(graph, options)
     if watch is not None:
         for name, after in seen:
             watch(name, after)
-    if cache is not None:
-        cache.put(key, print_schedule(schedule))
     return Executable(schedule, options.system, key, tuple(records), False, time.process_time() - start)
