@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -109,3 +110,36 @@ class DistributedSampler(torch.utils.data.Sampler[int]):
         self._left_over = ordered[used:]
         # Shuffled again, so that what was left over is not always the first process's share.
         return [ordered[i] for i in torch.randperm(used, generator=generator).tolist()]
+
+
+@dataclasses.dataclass
+class Recipe:
+    """How to load: arguments of PyTorch's loader, and what is done with its batches."""
+
+    arguments: dict[str, Any]
+    batches_per_call: int = 1
+    rebatched_size: int | None = None
+    drop_last: bool = True
+
+    def over(self, loader: Any) -> Any:
+        """The batches of calls from the batches of ``loader``."""
+        return _Batches(loader, self)
+
+    def make(self) -> Any:
+        """A new loader of batches of calls."""
+        return self.over(torch.utils.data.DataLoader(**self.arguments))
+
+
+class _Batches:
+    """Iterates over a loader any number of times, forming the batches of calls."""
+
+    def __init__(self, loader: Any, recipe: Recipe) -> None:
+        self._loader, self._recipe = loader, recipe
+
+    def __iter__(self) -> Iterator[Any]:
+        recipe = self._recipe
+        if recipe.rebatched_size is not None:
+            return rebatch(self._loader, recipe.rebatched_size, recipe.drop_last)
+        if recipe.batches_per_call > 1:
+            return combine(self._loader, recipe.batches_per_call, recipe.drop_last)
+        return iter(self._loader)
