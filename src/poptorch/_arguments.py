@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,10 +27,13 @@ _AGAIN = "The model was compiled for the expected one: call destroy() on it and 
 _known_types: set[type] = set()
 
 
-def know_custom_types() -> None:
-    """Let Abele take apart the types for which the user has registered a parser."""
-    for kind in list(_structure._parsers):
-        if kind in _known_types or kind in _pytree.SUPPORTED_NODES:
+def know_custom_types(values: Iterable[Any] = ()) -> None:
+    """Let Abele take apart the types for which a parser is registered, and what of ``values`` derives from them."""
+    kinds = [type(v) for v in values if type(v) not in _known_types]
+    if any(kind.__module__.partition(".")[0] == "torch_geometric" for kind in kinds):
+        importlib.import_module("poptorch_geometric")  # registers the parser of its types
+    for kind in (*_structure._parsers, *kinds):
+        if kind in _known_types or kind in _pytree.SUPPORTED_NODES or not _structure.has_parser(kind):
             continue
         _known_types.add(kind)
 
@@ -51,7 +55,7 @@ def canonical(model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any
         Error: when a parameter without a default is missing.
         TypeError: when there are arguments that the signature does not take.
     """
-    know_custom_types()
+    know_custom_types((*args, *kwargs.values()))
     try:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from torch.utils.hooks import RemovableHandle
 
@@ -35,6 +36,24 @@ def registerPostCompileHook(hook: Callable[[], None]) -> RemovableHandle:
         a handle whose ``remove()`` ends that.
     """
     return _register(_after, hook)
+
+
+_around_captures: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
+
+
+def during_capture(context: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Enter a new ``context()`` around every capture of a model (a package's stand-ins for what cannot be captured)."""
+    if context not in _around_captures:
+        _around_captures.append(context)
+
+
+@contextlib.contextmanager
+def capturing() -> Iterator[None]:
+    """The contexts of :func:`during_capture`."""
+    with contextlib.ExitStack() as stack:
+        for context in _around_captures:
+            stack.enter_context(context())
+        yield
 
 
 def run_pre_compile() -> None:

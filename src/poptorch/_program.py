@@ -21,7 +21,7 @@ from abele.importers.torch.capture import Capture, capture
 from abele.importers.torch.dtypes import machine_type, to_torch
 from abele.ir import Graph, Port, Value
 
-from . import _anchors, _optimizer_spec, _outputs, _placement
+from . import _anchors, _hooks, _optimizer_spec, _outputs, _placement
 from ._anchors import LOSS, Anchors, stream_names
 from ._arguments import Batching, Expected
 from ._compiling import (
@@ -225,7 +225,7 @@ def build(
         return stages.index(place.stage), place.ipu
 
     annotated = _placement.capture(strategy, training=training)
-    with plain_tensors(model), annotated as annotations, torch.set_grad_enabled(True):
+    with plain_tensors(model), annotated as annotations, torch.set_grad_enabled(True), _hooks.capturing():
         captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training)
     _refuse_exchanged_buffers(captured)
     distributed = options.Distributed

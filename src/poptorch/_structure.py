@@ -40,6 +40,11 @@ def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser | 
     _parsers[arg_data_type] = arg_parser
 
 
+def has_parser(kind: type) -> bool:
+    """Whether a parser is registered for a type or for one that it derives from."""
+    return any(t in _parsers for t in kind.__mro__)
+
+
 def custom_parser(value: Any) -> ICustomArgParser | None:
     """The parser for ``value``: that of its type, or of the nearest type it derives from."""
     return next((_parsers[t] for t in type(value).__mro__ if t in _parsers), None)

@@ -1,0 +1,159 @@
+"""The programs that ``poptorch_programs.py`` runs: where they are, what they need, what they must print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a checkout.
+
+    Attributes:
+        name: for ``--only``.
+        checkout: ``poptorch`` or ``examples``.
+        folder: copied whole; the program runs from the copy.
+        command: what Python gets, as typed in the folder.
+        exercises, needs: for the table.
+        expects: patterns that what it prints must have; with a bound, the last number found is at least that.
+        hardware: whether it runs only where hardware is said to be there.
+        inside: folder inside of the copy to run it from.
+        copies: (target, source) inside the copy, for files that the program looks for elsewhere.
+        pictures_here: whether it looks for MNIST in its own folder.
+        driver: a file ``driver.py`` beside the program, for models that come without a program for made-up data.
+        environment: variables.
+        seconds: limit.
+    """
+
+    name: str
+    checkout: str
+    folder: str
+    command: tuple[str, ...]
+    exercises: str
+    needs: str = ""
+    expects: tuple[str | tuple[str, float], ...] = ()
+    hardware: bool = False
+    inside: str = "."
+    copies: tuple[tuple[str, str], ...] = ()
+    pictures_here: bool = False
+    driver: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    seconds: int = 300
+
+    @property
+    def shown(self) -> str:
+        """As the table names it."""
+        return f"`{self.folder}/{' '.join(self.command)}`"
+
+
+GUIDE = "docs/user_guide"
+PYTORCH = "tutorials/tutorials/pytorch"
+PICTURES = "torchvision, tqdm; generated pictures"
+
+
+def _guide(name: str, exercises: str, *expects: str, **more: object) -> Program:
+    return Program(name, "poptorch", GUIDE, (f"{name}.py",), exercises, expects=expects, **more)  # type: ignore[arg-type]
+
+
+def _pipelining(name: str, exercises: str, *flags: str) -> Program:
+    return Program(
+        f"pipelining {name}",
+        "examples",
+        f"{PYTORCH}/pipelining",
+        ("mnist_pipeline.py", *flags),
+        exercises,
+        PICTURES,
+        ((r"Accuracy on test set: ([\d.]+)%", 80.0),),
+    )
+
+
+SECTION_3 = (
+    Program("simple_adder", "poptorch", "examples", ("simple_adder.py",), "inference", expects=("Success",)),
+    Program("lstm", "poptorch", "examples", ("lstm.py",), "LSTM", expects=(r"tensor\(\[\[\[",)),
+    _guide("trainingModel", "training, copies of weights, eval and train", r"799: \d\.\d+e-\d+"),
+    _guide(
+        "api",
+        "printing, losses, optimizer state, a configuration file",
+        r"loss = 0\.00",
+        r"Bias after training",
+        needs="`tmp/poptorch.conf`, which the folder has beside the program",
+        copies=(("tmp/poptorch.conf", "poptorch.conf"),),
+    ),
+    _guide("sumAnchorReturnType", "OutputMode.Sum, gradient accumulation, DataLoader", r"Accuracy: [\d.]+%"),
+    _guide("buffers", "buffers, frozen attributes"),
+    _guide("phased_execution", "phases, blocks, automatic numbers"),
+    _guide("debugging", "names of tensors, anchored gradients"),
+    _guide(
+        "device_iterations",
+        "batching, replicas, asynchronous loading",
+        r"6 1, tensor",
+        needs="`ABELE_IPU_HARDWARE=1`",
+        hardware=True,
+    ),
+    _guide("precompilation", "export, load, offline", needs="`ABELE_IPU_HARDWARE=1`", hardware=True),
+    _guide("replica_grouped_weights", "weights that differ among replicas"),
+    Program(
+        "data_loading",
+        "examples",
+        f"{PYTORCH}/efficient_data_loading",
+        ("tuto_data_loading.py", "--replicas", "2"),
+        "asynchronous loading with 32 processes",
+        expects=(r"IPU throughput: ([\d.]+)",),
+    ),
+    Program(
+        "data_loading synthetic",
+        "examples",
+        f"{PYTORCH}/efficient_data_loading",
+        ("tuto_data_loading.py", "--synthetic-data"),
+        "data made up on the device",
+        expects=(r"IPU throughput: ([\d.]+)",),
+    ),
+    Program(
+        "mnist",
+        "examples",
+        "tutorials/simple_applications/pytorch/mnist",
+        ("mnist_poptorch_code_only.py",),
+        "OutputMode.All, many device iterations",
+        PICTURES,
+        ((r"Accuracy on test set: ([\d.]+)%", 80.0),),
+    ),
+    Program(
+        "basics",
+        "examples",
+        f"{PYTORCH}/basics",
+        ("walkthrough_code_only.py",),
+        "training, saving and loading weights, inference",
+        PICTURES + "; scikit-learn, matplotlib, pillow",
+        ((r"Eval accuracy: ([\d.]+)%", 80.0), r"IPU predicted class: \w+", r"CPU predicted class: \w+"),
+    ),
+    Program(
+        "observing_tensors",
+        "examples",
+        f"{PYTORCH}/observing_tensors",
+        ("anchor_tensor_example.py",),
+        "anchored gradients, names of tensors",
+        PICTURES + "; matplotlib",
+        (r"Loss: [\d.]+", r"Saved histogram"),
+    ),
+    Program(
+        "mixed_precision",
+        "examples",
+        f"{PYTORCH}/mixed_precision",
+        (
+            "walkthrough_code_only.py",
+            "--execution-half",
+            "--optimizer-half",
+            "--stochastic-rounding",
+            "--partials-half",
+        ),
+        "half, AdamW with loss scaling, stochastic rounding, partials",
+        PICTURES,
+        ((r"Eval accuracy on IPU: ([\d.]+)%", 60.0),),
+        seconds=600,
+    ),
+    _pipelining("pipelined", "a pipeline over four IPUs", "--strategy", "pipelined"),
+    _pipelining("sharded", "a model cut over four IPUs", "--strategy", "sharded"),
+    _pipelining("offloaded", "a pipeline, optimizer state in streaming memory", "--offload-optimiser"),
+)
+
+PROGRAMS = (*SECTION_3,)

@@ -1,0 +1,5 @@
+"""See :mod:`poptorch_geometric.ops.neighbours`, which has it; existing programs import it from here."""
+
+from poptorch_geometric.ops.neighbours import knn_interpolate
+
+__all__ = ["knn_interpolate"]
