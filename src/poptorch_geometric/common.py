@@ -28,11 +28,10 @@ def call_once(function: Callable[..., R]) -> Callable[..., R | None]:
     return once
 
 
-def keys_of(data: BaseData) -> list[str]:
+def keys_of(data: Any) -> list[str]:
     """Names of all attributes: a method in some releases of PyTorch Geometric, a property in others."""
-    either: Any = data
-    keys = either.keys
-    return list(keys() if callable(keys) else keys)
+    found = data.keys
+    return list(found if isinstance(found, list) else found())
 
 
 def node_stores(data: BaseData) -> dict[str | None, Any]:
