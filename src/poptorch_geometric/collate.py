@@ -74,12 +74,12 @@ class FixedSizeCollater(Collater):
                 f"{len(data_list)} graphs do not fit into a batch of {options.num_graphs}, which with one for padding "
                 f"needs num_graphs={len(data_list) + 1} in its fixed size options."
             )
+        levels = self._levels(data_list)
         if self.trim_nodes:
-            data_list = trim_nodes(
-                data_list, _one_less(options.num_nodes, len(data_list)) if padding else options.num_nodes
-            )
+            sizes = _one_less(options.num_nodes, len(data_list)) if padding else options.num_nodes
+            data_list = _with_own(trim_nodes(data_list, sizes), data_list, levels)
         if self.trim_edges:
-            data_list = trim_edges(data_list, options.num_edges)
+            data_list = _with_own(trim_edges(data_list, options.num_edges), data_list, levels)
         nodes = self._spare(data_list, "nodes", options.num_nodes)
         edges = self._spare(data_list, "edges", options.num_edges)
         if not padding and any((*nodes.values(), *edges.values())):
@@ -87,7 +87,7 @@ class FixedSizeCollater(Collater):
                 f"The {len(data_list)} graphs fill the batch of {options.num_graphs}, and there is no graph left for "
                 f"the nodes and edges of padding that it also needs ({nodes} nodes, {edges} edges): batch one fewer."
             )
-        batch = super().__call__([*data_list, *self._padding(data_list, padding, nodes, edges)])
+        batch = super().__call__([*data_list, *self._padding(data_list[0], padding, nodes, edges, levels)])
         if self.add_masks_to_batch:
             self._add_masks(batch, len(data_list), nodes, edges)
         return batch
@@ -125,7 +125,7 @@ class FixedSizeCollater(Collater):
         return spare
 
     def _padding(
-        self, graphs: list[BaseData], count: int, nodes: dict[Any, int], edges: dict[Any, int]
+        self, model: BaseData, count: int, nodes: dict[Any, int], edges: dict[Any, int], levels: dict[str, str]
     ) -> list[BaseData]:
         """Graphs of padding, with the spare nodes and edges shared out among them."""
         made = []
@@ -141,13 +141,12 @@ class FixedSizeCollater(Collater):
                     "trim nodes too."
                 )
             places[kind] = _shares(n, possible)
-        in_all = self._attributes(graphs)
         for i in range(count):
             one = {kind: share[i] for kind, share in shares.items()}
-            made.append(self._one_of_padding(graphs[0], one, {k: p[i] for k, p in places.items()}, in_all))
+            made.append(self._one_of_padding(model, one, {k: p[i] for k, p in places.items()}, levels))
         return made
 
-    def _attributes(self, graphs: list[BaseData]) -> dict[str, str]:
+    def _levels(self, graphs: list[BaseData]) -> dict[str, str]:
         """For graphs of one type: which tensors are of nodes, of edges and of the graph.
 
         Sizes tell. An attribute is one of nodes when it is in every graph of the batch.
@@ -179,7 +178,7 @@ class FixedSizeCollater(Collater):
         return found
 
     def _one_of_padding(
-        self, model: BaseData, nodes: dict[Any, int], edges: dict[Any, int], attributes: dict[str, str]
+        self, model: BaseData, nodes: dict[Any, int], edges: dict[Any, int], levels: dict[str, str]
     ) -> BaseData:
         made: Any = copy.copy(model)
         node_value, edge_value = self.opts.node_pad_value, self.opts.edge_pad_value
@@ -203,7 +202,7 @@ class FixedSizeCollater(Collater):
         if not isinstance(made, HeteroData):
             store = made._store
             for key in list(store.keys()):
-                fill(store, key, attributes.get(key, "graph"), None)
+                fill(store, key, levels.get(key, "graph"), None)
             store["num_nodes"] = nodes[None]
             return made
         for key in list(made._global_store.keys()):
@@ -246,6 +245,15 @@ class CombinedBatchingCollater:
         if len(batch) % size:
             raise AssertionError(f"Invalid batch size: {len(batch)} graphs do not divide into micro-batches of {size}.")
         return concatenate([self.collater(batch[i : i + size]) for i in range(0, len(batch), size)])
+
+
+def _with_own(parts: Sequence[Any], graphs: Sequence[Any], levels: dict[str, str]) -> list[Any]:
+    """Parts of graphs, with the whole attributes of the graphs: in one with a single edge they look like its own."""
+    for part, graph in zip(parts, graphs, strict=True):
+        for key, level in levels.items():
+            if level == "graph":
+                part[key] = graph[key]
+    return list(parts)
 
 
 def _counts(graphs: Sequence[BaseData], what: str) -> dict[Any, int]:
