@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 
 from abele.charge.runs import Runs, added, largest
 
-TILES = 23
+TILES = 90
+
+NUMBERS = (0, 1, 2, 127, 128, 255, 32_767, 32_768, 70_000, 2**31 - 1, 2**31, 2**40, -1, -128, -129, -(2**31))
+"""Few, so that neighbours are equal at times, at the ends of the integer types."""
 
 
 def column(few: list[tuple[int, int]]) -> np.ndarray:
@@ -14,7 +17,7 @@ def column(few: list[tuple[int, int]]) -> np.ndarray:
 
 
 columns = st.lists(
-    st.lists(st.tuples(st.integers(-3, 3), st.integers(1, TILES)), min_size=1, max_size=TILES).map(column),
+    st.lists(st.tuples(st.sampled_from(NUMBERS), st.integers(1, 20)), min_size=1, max_size=TILES).map(column),
     min_size=1,
     max_size=4,
 )

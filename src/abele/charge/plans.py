@@ -149,7 +149,8 @@ class PlanCharger:
         stops, rows = together([e for _, e in coming] + [self.columns.covered(grid) for grid in grids])
         covered = dict(zip(grids, rows[len(coming) :], strict=True))
         # one number for each run of tiles that are alike in all of it
-        single, paired, runs, code = np.zeros((4, len(stops)), np.int64)
+        single, paired, runs = np.zeros((3, len(stops)), np.int64)
+        code = np.zeros_like(single)  # an array of its own: it is kept, the others are not
         sent, linked, links = 0, 0, 0.0
         for (access, whole), elements in zip(coming, rows, strict=False):
             size, layout = types[access.name].dtype.bytes, access.layout

@@ -26,7 +26,8 @@ class Runs:
 
     Attributes:
         stops: the tile after each run, ``int64[runs]``; the last is the number of tiles.
-        values: what each tile of a run has, ``int64[runs]``; not to be written to.
+        values: what each tile of a run has, ``[runs]``; of a short integer type where runs are many, so widen it
+            before any arithmetic, and do not write to it.
     """
 
     stops: np.ndarray
@@ -48,14 +49,15 @@ class Runs:
     @property
     def total(self) -> int:
         """The sum over all tiles."""
-        return int(self.values @ self._lengths())
+        return int(self._wide() @ self._lengths())
 
     def at(self, tile: int) -> int:
         return int(self.values[np.searchsorted(self.stops, tile, side="right")])
 
     def dense(self) -> np.ndarray:
         """The column, ``int64[tiles]``; not to be written to."""
-        return self.values if len(self.values) == self.tiles else np.repeat(self.values, self._lengths())
+        values = self._wide()
+        return values if len(values) == self.tiles else np.repeat(values, self._lengths())
 
     def add_to(self, column: np.ndarray, times: int = 1) -> None:
         """Add so many times this to a column, ``int64[tiles]``, in place."""
@@ -65,6 +67,9 @@ class Runs:
         for (start, stop), value in zip(pairwise((0, *self.stops.tolist())), self.values.tolist(), strict=True):
             if value:
                 column[start:stop] += value * times
+
+    def _wide(self) -> np.ndarray:
+        return self.values.astype(np.int64, copy=False)
 
     def _lengths(self) -> np.ndarray:
         lengths = self.stops.copy()
@@ -76,19 +81,23 @@ def together(columns: Sequence[Runs]) -> tuple[np.ndarray, list[np.ndarray]]:
     """The runs in which none of several columns changes: their stops, and what each column has in each run."""
     first = columns[0]
     if all(column.stops is first.stops for column in columns):
-        return first.stops, [column.values for column in columns]
+        return first.stops, [column._wide() for column in columns]
     if sum(len(column.stops) for column in columns) > _MANY:
         return _each(first.tiles), [column.dense() for column in columns]
     stops = np.array(sorted({stop for column in columns for stop in column.stops.tolist()}))
-    return stops, [column.values[np.searchsorted(column.stops, stops)] for column in columns]
+    return stops, [column._wide()[np.searchsorted(column.stops, stops)] for column in columns]
 
 
 def merged(stops: np.ndarray, values: np.ndarray) -> Runs:
     """Runs, ``int64``, of which neighbours may have the same, as one where they have."""
     last = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
-    if 2 * len(last) > len(stops):  # hardly fewer: the stops are shared as they are
-        return Runs(stops, values)
-    return Runs(stops[last], values[last])
+    if 2 * len(last) <= len(stops):
+        stops, values = stops[last], values[last]
+    # else hardly fewer: the stops are shared as they are
+    if len(values) > _MANY:
+        ends = -int(values.max()) - 1, int(values.min())  # a signed type that holds -n - 1 holds n
+        values = values.astype(np.promote_types(*map(np.min_scalar_type, ends)))
+    return Runs(stops, values)
 
 
 def largest(columns: Iterable[Runs]) -> Runs:
