@@ -95,7 +95,7 @@ def most_held(home: Layout, read: Layout) -> int:
     holds and the window."""
     box = window(read)
     if home.shape != read.shape:
-        return min(int(home.elements().max()), volume(box))
+        return min(home.most_elements(), volume(box))
     if not overlap(box, window(home)):
         return 0
     whole, factors = home.factors(box)

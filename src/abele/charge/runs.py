@@ -25,7 +25,7 @@ class Runs:
     """A column over tiles.
 
     Attributes:
-        stops: the tile after each run, ``int64[runs]``; the last is the number of tiles.
+        stops: the tile after each run, ``[runs]``; the last is the number of tiles.
         values: what each tile of a run has, ``[runs]``; of a short integer type where runs are many, so widen it
             before any arithmetic, and do not write to it.
     """
@@ -92,7 +92,7 @@ def merged(stops: np.ndarray, values: np.ndarray) -> Runs:
     """Runs, ``int64``, of which neighbours may have the same, as one where they have."""
     last = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
     if 2 * len(last) <= len(stops):
-        stops, values = stops[last], values[last]
+        stops, values = stops[last].astype(np.int32), values[last]
     # else hardly fewer: the stops are shared as they are
     if len(values) > _MANY:
         ends = -int(values.max()) - 1, int(values.min())  # a signed type that holds -n - 1 holds n
@@ -115,4 +115,4 @@ def added(terms: Sequence[tuple[Runs, int]]) -> Runs:
 @lru_cache(maxsize=4)
 def _each(tiles: int) -> np.ndarray:
     """Stops of a run for each tile."""
-    return np.arange(1, tiles + 1)
+    return np.arange(1, tiles + 1, dtype=np.int32)

@@ -16,7 +16,7 @@ from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
-REMEMBERED = 64
+REMEMBERED = 16
 """Answers with a number for each block that are asked for again shortly after: so many are remembered."""
 
 
@@ -62,7 +62,7 @@ def tiles_view(windows: Sequence[Window], shape: Sequence[int]) -> str:
     return ""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4 * REMEMBERED)
 def bounds(layout: Layout) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """Start and stop of the regions in every dimension of the view; not to be written to.
 
@@ -225,14 +225,31 @@ def _kept_in(read: Layout, home: Layout) -> np.ndarray:
     for mine, its in _beside(read.grid, home.grid):
         found[mine] = 1
         for ours, theirs in dimensions:
-            wanted, held = _box(read, ours, mine), _box(home, theirs, its)
             if len(ours) == len(theirs) == 1:
-                (_, start, stop), (_, first, last) = wanted[0], held[0]
-                found[mine] *= np.maximum(0, np.minimum(stop, last) - np.maximum(start, first))
+                found[mine] *= _shared(read, ours[0], mine, home, theirs[0], its)
                 continue
+            wanted, held = _box(read, ours, mine), _box(home, theirs, its)
             box, run = (wanted, held) if _single_runs(home, theirs) else (held, wanted)
             found[mine] *= _before(box, _ends(run)[1]) - _before(box, _ends(run)[0])
     return found
+
+
+def _shared(read: Layout, ours: int, mine: slice, home: Layout, theirs: int, its: slice) -> np.ndarray:
+    """Length of what the regions of a read and of a home share in one dimension that both views have."""
+    (start, stop), (first, last) = bounds(read)[ours], bounds(home)[theirs]
+    if first.size == 1:  # all that one of them has is there for every part of the other: laid over the blocks last
+        return _laid(read.grid, np.minimum(stop, last.item()) - np.maximum(start, first.item()), mine)
+    if start.size == 1:
+        return _laid(home.grid, np.minimum(stop.item(), last) - np.maximum(start.item(), first), its)
+    start, stop = (everywhere(read.grid, end)[mine] for end in (start, stop))
+    first, last = (everywhere(home.grid, end)[its] for end in (first, last))
+    return np.maximum(0, np.minimum(stop, last) - np.maximum(start, first))
+
+
+def _laid(grid: Grid, lengths: np.ndarray, blocks: slice) -> np.ndarray:
+    """Lengths along one axis of a grid for some of its blocks, none below 0; one number where all have the same."""
+    lengths = np.maximum(0, lengths)
+    return lengths.ravel() if lengths.size == 1 else everywhere(grid, lengths)[blocks]
 
 
 Box = Sequence[tuple[int, np.ndarray, np.ndarray]]

@@ -232,6 +232,11 @@ class Layout:
             count = np.multiply.outer(count, factor).ravel()
         return count
 
+    def most_elements(self) -> int:
+        """Elements in the fullest block."""
+        whole, factors = self.factors()
+        return whole * math.prod(int(factor.max()) for factor in factors)
+
     def elements_on_tiles(self) -> np.ndarray:
         """Elements on each tile, ``int64[tiles]``."""
         return self.grid.on_tiles(self.elements())

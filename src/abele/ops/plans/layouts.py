@@ -167,7 +167,7 @@ def among_readers(read: Layout, chip: Chip, dtype: DType) -> Layout | None:
 
 def fullest(layout: Layout) -> int:
     """Elements in the largest block."""
-    return int(layout.elements().max())
+    return layout.most_elements()
 
 
 def view(layout: Layout, shape: Sequence[int]) -> Layout | None:
