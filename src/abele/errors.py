@@ -66,6 +66,14 @@ class BadCache(AbeleError):
     """
 
 
+class FloatingPointFault(AbeleError):
+    """An operation made a NaN or an infinity out of finite numbers, and the run was asked to stop at that.
+
+    Raised by ``x.log()`` of a negative ``x`` after ``options.Precision.enableFloatingPointExceptions(True)``. Remedy:
+    the message names the operation and the line; keep its operands in its domain, or half below 65,504.
+    """
+
+
 class LostProcess(AbeleError):
     """Another process of a run over several processes has died, hangs, has left, or does something else.
 

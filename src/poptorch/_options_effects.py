@@ -31,7 +31,6 @@ NO_EFFECT: dict[str, dict[str, str]] = {
         "convolution_dithering": _TIMING,
     },
     "Precision": {
-        "floating_point_exceptions": "the host's arithmetic does not stop on exceptions",
         "stochastic_rounding": "results are rounded to the nearest number",
     },
     "TensorLocation": {

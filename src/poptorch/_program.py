@@ -70,6 +70,7 @@ class Program:
         seconds: wall seconds of capturing and compiling.
         process: number of this process, and how many share the replicas.
         anchors: what comes back beside the outputs.
+        exceptions: whether the engine stops at floating-point exceptions.
     """
 
     capture: Capture
@@ -83,6 +84,7 @@ class Program:
     anchors: Anchors
     native_cache: Path | None = None
     process: tuple[int, int] = (0, 1)
+    exceptions: bool = False
     _engine: Engine | None = None
     _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
@@ -91,7 +93,7 @@ class Program:
         """The engine, with state at zero when it is new."""
         if self._engine is None:
             schedule = self.compiled.executable.schedule
-            self._engine = Engine(schedule, cache=self.native_cache, process=self.process)
+            self._engine = Engine(schedule, cache=self.native_cache, process=self.process, exceptions=self.exceptions)
         return self._engine
 
     @property
@@ -298,7 +300,10 @@ def build(
     seconds = time.perf_counter() - started
     native = kept.native if kept is not None else None
     process = (distributed.processId, distributed.numProcesses)
-    return Program(captured, expected, batching, runs, compiled, training, plan, seconds, anchors, native, process)
+    exceptions = bool(options.Precision.floating_point_exceptions or lower.get("enableFloatingPointChecks"))
+    return Program(
+        captured, expected, batching, runs, compiled, training, plan, seconds, anchors, native, process, exceptions
+    )
 
 
 def _refuse_empty(tensors: Iterable[torch.Tensor]) -> None:

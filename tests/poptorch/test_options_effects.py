@@ -112,6 +112,26 @@ def notes(change, name):
     return check
 
 
+def stops_at_a_nan(**_):
+    """A NaN is an error that names the operation and the line, where it is made; without the option it goes on."""
+
+    class Log(torch.nn.Module):
+        def forward(self, x):
+            return x.log()
+
+    for stops in (False, True):
+        options = poptorch.Options()
+        options.Precision.enableFloatingPointExceptions(stops)
+        model = poptorch.inferenceModel(Log(), options)
+        assert model(torch.ones(2)).tolist() == [0, 0]
+        if stops:
+            with pytest.raises(poptorch.Error, match=r"log.* makes a NaN .*test_options_effects.py:\d+"):
+                model(torch.tensor([1.0, -1.0]))
+        else:
+            assert model(torch.tensor([1.0, -1.0])).isnan().any()
+        assert model(torch.ones(2)).tolist() == [0, 0]  # the model goes on after the error
+
+
 def warns(change, text):
     """A setter that is deprecated says so."""
 
@@ -339,9 +359,7 @@ SETTERS = {
     "Precision.runningStatisticsAlwaysFloat": warns(
         lambda o: o.Precision.runningStatisticsAlwaysFloat(True), "deprecated"
     ),
-    "Precision.enableFloatingPointExceptions": notes(
-        lambda o: o.Precision.enableFloatingPointExceptions(True), "floating_point_exceptions"
-    ),
+    "Precision.enableFloatingPointExceptions": stops_at_a_nan,
     "Precision.enableStochasticRounding": notes(
         lambda o: o.Precision.enableStochasticRounding(True), "Precision.stochastic_rounding"
     ),

@@ -30,6 +30,7 @@ import numpy as np
 from abele.codegen import Library, Steps, pointer_table
 from abele.engine import collectives
 from abele.engine.collectives import Arrays, Part
+from abele.engine.exceptions import checked
 from abele.engine.layouts import orders
 from abele.engine.memory import Arena, Life, plan_arena
 from abele.engine.nodes import Timer, Timing, copy, load, store, timed, walk
@@ -75,6 +76,7 @@ class Engine:
         cache: a directory for native code, or ``None`` to compile afresh.
         timed: measure every instruction; read them from ``timings``. Slower.
         process: number of this process, and how many share the replicas: each has as many, in the order of its number.
+        exceptions: stop at the first operation that makes a NaN or an infinity (see ``engine.exceptions``). Slower.
 
     Attributes:
         replicas: how many this engine runs; in ``write``, ``read`` and streams they are counted from 0.
@@ -94,6 +96,7 @@ class Engine:
         cache: str | os.PathLike[str] | None = None,
         timed: bool = False,
         process: tuple[int, int] = (0, 1),
+        exceptions: bool = False,
     ) -> None:
         self.schedule = schedule
         rank, size = process
@@ -104,7 +107,7 @@ class Engine:
         self._part = Part(self.first_replica, self.replicas, schedule.replicas)
         self.threads = threads_to_use(threads)
         self._providers = Providers(providers)
-        self._timed = timed
+        self._timed, self._exceptions = timed, exceptions
         self._timers: list[Timer] = []
         self._program = flatten(schedule)
         self._processes = join(rank, size) if self._sends() else None
@@ -129,7 +132,9 @@ class Engine:
             names = self._providers.names
             # What loading reads is alike in all replicas: one of them makes the values of all.
             load = replace(schedule.load, replicas=1)
-            self._loader = Engine(load, threads=self.threads, providers=names, cache=cache, timed=timed)
+            self._loader = Engine(
+                load, threads=self.threads, providers=names, cache=cache, timed=timed, exceptions=exceptions
+            )
         self._to_load = self._loader is not None
         if seed is not None and SEED in self._program.states:
             self.write(SEED, np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
@@ -242,6 +247,7 @@ class Engine:
 
         Raises:
             InvalidOperand: a stream is missing, unknown, or has another shape or kind of dtype.
+        FloatingPointFault: with ``exceptions``, an operation made a NaN or an infinity.
         """
         given = streams or {}
         check_names(given, self._loads)
@@ -362,6 +368,10 @@ class Engine:
                 if batch:
                     flush()
                 for replica in range(self.replicas):
+                    looked_at = self._exceptions and isinstance(instruction, Run)
+                    if looked_at:
+                        flush()
+                    begin = len(nodes)
                     bound = self._bound(instruction, replica)
                     if bound.run is not None:
                         flush()
@@ -372,6 +382,9 @@ class Engine:
                             nodes.append(self._parallel(call))
                         else:
                             waiting.append(call)
+                    if looked_at:
+                        flush()
+                        nodes[begin:] = [self._checked(nodes[begin:], instruction, replica)]
             if timer is not None:
                 flush()
                 inner = nodes[first:]
@@ -379,6 +392,10 @@ class Engine:
                 nodes.append(timed(inner, timer))
         flush()
         return nodes
+
+    def _checked(self, nodes: Sequence[Callable[[], None]], run: Run, replica: int) -> Callable[[], None]:
+        operands, results = ([self._array(replica, v) for v in views] for views in (run.operands, run.results))
+        return checked(nodes, run, self.first_replica + replica, operands, results)
 
     def _timer(self, instruction: Instruction) -> Timer:
         provider = self._offers[id(instruction)][0] if isinstance(instruction, Run) else "engine"
