@@ -368,8 +368,8 @@ class Engine:
                 if batch:
                     flush()
                 for replica in range(self.replicas):
-                    looked_at = self._exceptions and isinstance(instruction, Run)
-                    if looked_at:
+                    looked_at = instruction if self._exceptions and isinstance(instruction, Run) else None
+                    if looked_at is not None:
                         flush()
                     begin = len(nodes)
                     bound = self._bound(instruction, replica)
@@ -382,9 +382,9 @@ class Engine:
                             nodes.append(self._parallel(call))
                         else:
                             waiting.append(call)
-                    if looked_at:
+                    if looked_at is not None:
                         flush()
-                        nodes[begin:] = [self._checked(nodes[begin:], instruction, replica)]
+                        nodes[begin:] = [self._checked(nodes[begin:], looked_at, replica)]
             if timer is not None:
                 flush()
                 inner = nodes[first:]
