@@ -8,6 +8,7 @@ from abele.ir.graph import Origin, Port
 from abele.ir.types import f32
 from abele.schedule import Axis, Call, Function, Grid, Repeat, Schedule, Step, Tensor, Use, spread
 from abele.schedule.liveness import Interval, liveness
+from abele.schedule.records import abreast
 
 TILES = 4
 HOME = plain(Grid((Axis("n", 8, 4),), TILES), (8,), 0)
@@ -66,6 +67,22 @@ def test_state_is_updated_in_place_when_nobody_reads_the_old_value():
     assert read_later.final == (("v", "w"),)
     elsewhere = liveness(program([scale("w", "v")], ("v",), homes={"v": spread(8, TILES, first=1)}))
     assert elsewhere.final == (("v", "w"),)
+
+
+def test_steps_that_start_together_hold_what_all_of_them_touch():
+    nodes = [scale("w", "a"), scale("a", "b"), dataclasses.replace(scale("w", "c"), beside=True), add("b", "c", "d")]
+    live = liveness(program(nodes, ("d",), states=False))
+    assert abreast(nodes) == [(0, 0), (1, 2), (1, 2), (3, 3)]
+    assert ranges(live) == {"w": (0, 3), "a": (1, 3), "b": (2, 4), "c": (2, 4), "d": (4, 5)}
+
+
+def test_a_state_is_not_written_over_while_another_step_reads_it():
+    update = scale("w", "v")
+    for others, storage in (([], "w"), ([dataclasses.replace(scale("w", "u"), beside=True)], "v")):
+        live = liveness(program([update, *others], ("v", *("u" for _ in others))))
+        assert live.storage["v"] == storage
+    reader = [scale("w", "u"), dataclasses.replace(update, beside=True)]
+    assert liveness(program(reader, ("v", "u"))).storage["v"] == "v"
 
 
 def body(*nodes, parameters, results, name="body"):

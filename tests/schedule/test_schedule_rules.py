@@ -75,6 +75,10 @@ def faults():
     groups = {"reduction": "sum", "group": 2, "stride": 1}
     reduce = replace_step(s, 1, operation="all_reduce", operands=bias.operands[:1], attributes=groups, plan=Plan(()))
     yield "collectives", dataclasses.replace(reduce, replicas=3)
+    yield "beside", replace_step(s, 0, beside=True)
+    yield "beside", replace_step(s, 1, beside=True)
+    yield "beside", replace_step(replace_step(s, 1, beside=True), 1, plan=Plan(()))
+    yield "beside", replace_step(s, 2, beside=True, origin=Origin(stage=1))
     yield "ports", dataclasses.replace(s, input_ports=())
     yield "ports", dataclasses.replace(s, output_ports=(Port("state", "y"),))
     yield "ports", dataclasses.replace(s, output_ports=(Port("thing", "y"),))

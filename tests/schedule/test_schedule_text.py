@@ -41,6 +41,14 @@ def test_round_trip_of_functions_and_shared_entries():
     assert text.count("\n  layout ") == 3
 
 
+def test_steps_that_start_together():
+    schedule = dense()
+    first, second, *others = schedule.main.nodes
+    nodes = (first, dataclasses.replace(second, beside=True), *others)
+    text = round_trip(dataclasses.replace(schedule, main=dataclasses.replace(schedule.main, nodes=nodes)))
+    assert text.count(" beside") == 1
+
+
 def test_names_that_are_not_words():
     schedule = loop()
     schedule = dataclasses.replace(

@@ -13,8 +13,9 @@ import numpy as np
 from abele.charge.columns import Columns
 from abele.charge.overlap import Channel, exposed, overlapped
 from abele.charge.plans import PlanCharger
-from abele.charge.records import Cycles
+from abele.charge.records import Cycles, PlanCost
 from abele.ir.operation import has
+from abele.machine.chip import Chip
 from abele.machine.collectives import collective, group_size, sent_bytes
 from abele.machine.exchange import exchange_cycles, host_seconds, link_seconds, streaming_seconds, sync_cycles
 from abele.machine.system import System
@@ -28,6 +29,36 @@ Place = tuple[int, int, bool]
 def place_of(node: Node) -> Place:
     """Where a node runs."""
     return node.origin.ipu, node.origin.stage, node.origin.phase != "forward"
+
+
+class Front:
+    """The compute sets that steps share which start together: each is synchronised, and its exchange started, once.
+
+    What the steps exchange and compute adds up: a tile may have a part of each.
+    """
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.syncs: list[float] = []
+        self.exchanged: list[bool] = []
+
+    def joined(self, step: Step, cost: PlanCost) -> Cycles:
+        """What a step need not do again because those that it started beside have done it."""
+        if not step.beside:
+            self.syncs, self.exchanged = [], []
+        sync = exchange = 0.0
+        for i, done in enumerate(cost.sets):
+            moves = done.moved.exchange > 0
+            if i == len(self.syncs):
+                self.syncs.append(done.sync)
+                self.exchanged.append(moves)
+                continue
+            sync += min(done.sync, self.syncs[i])
+            self.syncs[i] = max(done.sync, self.syncs[i])
+            if moves and self.exchanged[i] and self.chip.exchange_cost is None:
+                exchange += self.chip.exchange_start_cycles
+            self.exchanged[i] = moves or self.exchanged[i]
+        return Cycles(exchange=exchange, sync=sync)
 
 
 class Charger(PlanCharger):
@@ -62,12 +93,14 @@ class Charger(PlanCharger):
 
     def _function(self, function: Function) -> Cycles:
         total, stages, channel = Cycles(), dict[Place, Cycles](), Channel()
-        hidden = 0.0
+        front, hidden = Front(self.chip), 0.0
         for node, shared in _runs(function.nodes):
             waited = Cycles(host=channel.wait(node))
             channel.now += waited.total
             if isinstance(node, Step):
                 cost = self._step(node, shared)
+                if node.plan.sets:
+                    cost = cost + front.joined(node, self.plan(node)) * -1.0
                 if overlapped(node):
                     beside, cost = cost.host, self._apart(node)
                     channel.now += cost.total

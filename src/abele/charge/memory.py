@@ -153,7 +153,8 @@ class _Memory:
             if isinstance(step, Step) and step.plan.sets:
                 ipu = step.origin.ipu
                 column = running[ipu].copy()
-                self._transient(step).add_to(column)
+                for each in self._until(now):
+                    self._transient(each).add_to(column)
                 curves[:, ipu, now] = note(ipu, column)
             change(dead.get(now, []), -1)
         ipu, tile = (int(i) for i in np.unravel_index(int(peak.argmax()), self.shape))
@@ -279,6 +280,17 @@ class _Memory:
         tensor = self.schedule.tensors[name]
         return self.columns.elements(tensor.home).at(tile) * tensor.type.dtype.bytes
 
+    def _until(self, now: int) -> list[Step]:
+        """The step of a moment, and those before it with which it started."""
+        found: list[Step] = []
+        for at in range(now, -1, -1):
+            step = self.live.moments[at].node
+            assert isinstance(step, Step)
+            found.append(step)
+            if not step.beside:
+                break
+        return found
+
     def _transient(self, step: Step) -> Runs:
         """Most bytes on each tile that a step takes beside its operands and results."""
         cost = self.charger.plan(step)
@@ -331,10 +343,12 @@ class _Memory:
                 found["values"] += self._at(interval.tensor, tile) * interval.copies
         moment = self.live.moments[now]
         if isinstance(moment.node, Step) and moment.node.plan.sets and moment.node.origin.ipu == ipu:
-            parts = self._set_parts(moment.node, self.charger.plan(moment.node))
-            sizes = [[column.at(tile) * times for column, times in part] for part in parts]
-            found["exchange buffers"], *held = max(sizes, key=sum)
-            found["temporaries"] = sum(held)
+            for step in self._until(now):
+                parts = self._set_parts(step, self.charger.plan(step))
+                sizes = [[column.at(tile) * times for column, times in part] for part in parts]
+                received, *held = max(sizes, key=sum)
+                found["exchange buffers"] += received
+                found["temporaries"] += sum(held)
         return found
 
     def _live_at(self, ipu: int, tile: int, now: int) -> tuple[LiveTensor, ...]:

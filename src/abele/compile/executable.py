@@ -18,6 +18,7 @@ from pathlib import Path
 import abele
 from abele.charge import Charged, cheapest
 from abele.charge.cycles import streamed_bytes
+from abele.compile.abreast import side_by_side
 from abele.compile.cache import Cache
 from abele.compile.lower import lower
 from abele.compile.passes.base import PassRecord, run_passes
@@ -157,6 +158,8 @@ def _lowered(graph: Graph, options: CompileOptions, way: Way) -> Lowered:
     io_tiles = way.io_tiles or options.io_tiles
     schedule = lower(lowered, options.system, replicas=options.replicas, options=plan, io_tiles=io_tiles)
     seen.append(("lower", lowered))
+    if way.planner == "best":
+        schedule = side_by_side(schedule, options.system.chip.tile_memory)
     check(schedule)
     records.append(PassRecord("lower", len(lowered.operations), len(lowered.operations), time.process_time() - begun))
     return schedule, records, seen

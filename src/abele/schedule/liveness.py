@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from abele.ir.graph import Origin
-from abele.schedule.records import Function, Node, Repeat, Schedule, Step
+from abele.schedule.records import Function, Node, Repeat, Schedule, Step, abreast
 
 Pair = tuple[str, str]
 """Source and target of a copy, names of tensors."""
@@ -118,6 +118,7 @@ class _Sharing:
         self.remote = {t.name for t in schedule.tensors.values() if t.kind == "remote"}
         self.next_of = self._states()
         self.carried = self._carried()
+        self.abreast = {f.name: abreast(f.nodes) for f in schedule.all_functions()}
         self.copies: dict[int, Copies] = {}
         self.final: list[Pair] = []
 
@@ -228,8 +229,11 @@ class _Sharing:
             return False
         made, read = self.maker[result][1], self.last_read.get(parameter, -1)
         node = function.nodes[made]
-        if read < made:
+        first, last = self.abreast[function.name][made]
+        if read < first:
             return True
+        if any(parameter in function.nodes[i].reads for i in range(first, last + 1) if i != made):
+            return False  # read by a step that runs at the same time
         return read == made and isinstance(node, Step) and _in_place(node, parameter, result)
 
     def _hand_out(self, callee: Function, inner: str, outer: str) -> bool:
@@ -284,22 +288,25 @@ class _Line:
     def _moment(self, kind: str, node: Node | None, function: str, depth: int, times: int) -> None:
         self.moments.append(Moment(kind, node, function, depth, times))
 
-    def _touch(self, names: Sequence[str], slot: int | None) -> None:
+    def _touch(self, names: Sequence[str], slot: int | None, before: int = 0, behind: int = 0) -> None:
+        """From so many moments ``before`` now until so many ``behind`` it."""
         now = len(self.moments) - 1
         for name in names:
             root = self.roots[name]
             if root not in self.untimed:
-                self.frames[self.sharing.owner[root]].touch(root, now, slot)
+                self.frames[self.sharing.owner[root]].touch(root, now - before, now + behind, slot)
 
     def _walk(self, function: Function, depth: int, times: int, origin: Origin | None, pipeline: Repeat | None) -> None:
         """``pipeline`` is the overlapped loop around, where there is one; ``origin`` that of the node of its body which
         runs this function."""
-        for node in function.nodes:
+        for index, (node, (first, last)) in enumerate(
+            zip(function.nodes, self.sharing.abreast[function.name], strict=True)
+        ):
             where = origin or node.origin
             slot = pipeline_slot(where, pipeline.stages) if pipeline else None
             if isinstance(node, Step):
                 self._moment("step", node, function.name, depth, times)
-                self._touch([*node.reads, *node.makes], slot)
+                self._touch([*node.reads, *node.makes], slot, index - first, last - index)
                 continue
             callee = self.schedule.functions[node.function]
             count = node.count if isinstance(node, Repeat) else 1
@@ -330,8 +337,9 @@ class _Frame:
         self.ranges: dict[str, list[int]] = {}
         self.slots: dict[str, list[int]] = {}
 
-    def touch(self, root: str, now: int, slot: int | None) -> None:
-        self.ranges.setdefault(root, [now, now])[1] = now
+    def touch(self, root: str, first: int, last: int, slot: int | None) -> None:
+        known = self.ranges.setdefault(root, [first, last])
+        known[:] = min(known[0], first), max(known[1], last)
         if slot is not None:
             low, high = self.slots.setdefault(root, [slot, slot])
             self.slots[root] = [min(low, slot), max(high, slot)]

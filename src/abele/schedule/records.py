@@ -8,7 +8,7 @@ two are the same. All records are frozen and compared by value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from abele.ir.graph import Attributes, Origin, Port
@@ -89,7 +89,8 @@ class Use:
 class Step:
     """One operation of the graph, laid over the tiles of one IPU.
 
-    ``operation`` and ``attributes`` say what it means (see the registry in ``ir``), ``plan`` how the tiles do it.
+    ``operation`` and ``attributes`` say what it means (see the registry in ``ir``), ``plan`` how the tiles do it. With
+    ``beside`` it starts together with the step before: their first compute sets are one, and so are their second.
     """
 
     operation: str
@@ -98,6 +99,7 @@ class Step:
     attributes: Attributes
     plan: Plan
     origin: Origin = field(default_factory=Origin)
+    beside: bool = False
 
     @property
     def group(self) -> tuple[int, int]:
@@ -180,6 +182,17 @@ PIPELINES = ("grouped", "interleaved", "sequential")
 """
 
 Node = Step | Call | Repeat
+
+
+def abreast(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """For every node the first and the last of those that start together with it: itself, but for ``beside`` steps."""
+    first: list[int] = []
+    for i, node in enumerate(nodes):
+        first.append(first[-1] if isinstance(node, Step) and node.beside and i else i)
+    last = list(range(len(nodes)))
+    for i in reversed(range(len(nodes) - 1)):
+        last[i] = last[i + 1] if first[i + 1] == first[i] else i
+    return list(zip(first, last, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

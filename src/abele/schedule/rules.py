@@ -13,7 +13,7 @@ from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.schedule.geometry import lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
-from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use
+from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use, abreast
 
 Rule = Callable[[Schedule], Iterator[str]]
 RULES: dict[str, Rule] = {}
@@ -131,6 +131,27 @@ def defined_before_use(schedule: Schedule) -> Iterator[str]:
                     yield f"node {index} of {function.name} reads {name!r}, which is not made yet ({node.origin.where})"
             made.update(node.makes)
         yield from (f"{function.name} returns {n!r}, which is never made" for n in function.results if n not in made)
+
+
+@rule("beside")
+def beside(schedule: Schedule) -> Iterator[str]:
+    """Steps that start together do so in one place, with compute sets alone, and none reads what another makes."""
+    for function in schedule.all_functions():
+        for index, (first, _) in enumerate(abreast(function.nodes)):
+            node = function.nodes[index]
+            if not isinstance(node, Step) or not node.beside:
+                continue
+            others = [n for n in function.nodes[first:index] if isinstance(n, Step)]
+            if not others:
+                yield f"node {index} of {function.name} starts beside no step"
+            for other in others:
+                if not (node.plan.sets and other.plan.sets):
+                    yield f"node {index} of {function.name} starts beside a step without compute sets, or has none"
+                places = [(n.origin.ipu, n.origin.stage, n.origin.phase == "forward") for n in (node, other)]
+                if places[0] != places[1]:
+                    yield f"node {index} of {function.name} starts beside a step of another place"
+                if set(other.makes).intersection(node.reads):
+                    yield f"node {index} of {function.name} reads what a step beside it makes"
 
 
 @rule("collectives")

@@ -178,7 +178,8 @@ class _Printer:
             equals = f"{results} = " if results else ""
             attributes = f" {_attributes(node.attributes)}" if node.attributes else ""
             operands = ", ".join(map(self._use, node.operands))
-            return f"{equals}{_name(node.operation)}({operands}){attributes} {self._plan(node.plan)}{origin}"
+            beside = " beside" if node.beside else ""
+            return f"{equals}{_name(node.operation)}({operands}){attributes} {self._plan(node.plan)}{beside}{origin}"
         results = ", ".join(f"{_name(n)}: {self.schedule.tensors[n].type}" for n in node.results)
         equals = f"{results} = " if results else ""
         inside = f"{_name(node.function)}({_names(node.operands)})"
@@ -363,8 +364,8 @@ class _Parser:
         if word in ("call", "repeat") and s.peek() != "(":
             return self._control(word, results)
         operands, attributes = self._list(self._use), s.attributes()
-        plan = self._find(self.plans, "plan")
-        return Step(word, operands, tuple(results), attributes, plan, s.origin())
+        plan, beside = self._find(self.plans, "plan"), s.take("beside")
+        return Step(word, operands, tuple(results), attributes, plan, s.origin(), beside)
 
     def _control(self, word: str, results: list[Use]) -> Node:
         for use in results:
