@@ -282,7 +282,7 @@ LINALG = {
 
 
 def real(x):
-    return torch.view_as_real(x)
+    return torch.view_as_real(x.resolve_conj())
 
 
 def pairs(x):
@@ -410,5 +410,7 @@ SECTIONS = {
     "Comparisons": COMPARE,
     "Reductions and scans": REDUCE,
     "Products": PRODUCTS,
+    "Fourier transforms": FFT,
+    "Complex numbers": COMPLEX_NUMBERS,
     "Special functions": SPECIAL,
 }

@@ -18,11 +18,15 @@ import poptorch
 from abele.compile.passes.autodiff import Autodiff
 from abele.importers.torch import Capture, capture, flatten
 from abele.ir import check, evaluate
+from poptorch import _placement
 
 FLOAT = 2e-5
 """Relative to the largest number of a tensor: 24 bits, and a few dozen additions."""
 HALF = 4e-3
 """The same for 11 bits."""
+
+COMPILED = 4e-5
+"""For the engine, whose functions are good to a few units in the last place, in vectors of another order."""
 
 Program = Callable[..., Any]
 
@@ -98,7 +102,8 @@ def check_forward(
     ``spread``: it may also be off by so many times what torch is off in this type.
     """
     given = in_type(args, kind)
-    captured = capture(program, in_type(given, kind))
+    with _placement.capture():  # control flow of PopTorch takes part
+        captured = capture(program, in_type(given, kind))
     check(captured.graph)
     found = list(values_of(captured, given).values())
     ours = flatten(captured.result(found[: len(captured.outputs)]))[0]
@@ -187,3 +192,45 @@ def check_gradient(
     for name, b, more in zip(module.names, theirs, errors, strict=True):
         ours = found.get(f"gradient {name}")
         close(np.zeros(tuple(b.shape)) if ours is None else ours, b, allowed, f"gradient of {name}", more)
+
+
+class _Called(torch.nn.Module):
+    """The program as a module."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args: Any) -> Any:
+        return self.program(*args)
+
+
+def check_compiled(program: Program, args: Sequence[Any], gradient: bool, spread: float = 0.0) -> None:
+    """The same in float through all of the house: compiled, run by the engine, and trained by one step of 1."""
+    kind = torch.float32
+    given = in_type(args, kind)
+
+    def results(type_: torch.dtype) -> list[torch.Tensor]:
+        return results_of(program, in_type(given, type_))
+
+    model = poptorch.inferenceModel(_Called(program))
+    ours = flatten(model(*in_type(given, kind)))[0]
+    model.destroy()
+    for number, (a, b, more) in enumerate(
+        zip(ours, results(torch.float64), _own_errors(results, kind, spread), strict=True)
+    ):
+        close(a, b, COMPILED, f"compiled result {number}", more)
+    if not gradient:
+        return
+
+    def slopes(type_: torch.dtype) -> list[torch.Tensor]:
+        return list(_torch_gradients(program, in_type(given, type_)).values())
+
+    theirs, errors = slopes(torch.float64), _own_errors(slopes, kind, spread)
+    module = _Weighed(program, given).train()
+    step = poptorch.trainingModel(module, optimizer=poptorch.optim.SGD(module.parameters(), lr=1.0))
+    step()
+    for name, b, more in zip(module.names, theirs, errors, strict=True):
+        before, after = (t.detach() for t in (given[int(name.removeprefix("arg"))], module.get_parameter(name)))
+        close(before - after, b, COMPILED, f"compiled gradient of {name}", more)
+    step.destroy()

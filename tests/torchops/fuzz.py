@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import poptorch
 from tests.torchops import checking
-from tests.torchops.statements import DEVICE_MAKER, MAKERS, Scene
+from tests.torchops.statements import DEVICE_MAKER, INFERENCE_MAKER, MAKERS, Scene
 
 LONGEST = 14
 """Statements of a module."""
@@ -105,9 +105,9 @@ def write(seed: int, number: int) -> Module:
     roll = dice.random()
     module.kind = torch.float16 if roll < 0.2 else torch.float32
     module.gradient = dice.random() > 0.1
-    scene = Scene({}, dice, inference=not module.gradient)
+    scene = Scene({}, dice)
     makers, odds = [m for _, m in MAKERS], [w for w, _ in MAKERS]
-    makers, odds = [*makers, DEVICE_MAKER], [*odds, 0.5 if module.gradient else 4.0]
+    makers, odds = [*makers, DEVICE_MAKER, INFERENCE_MAKER], [*odds, 0.5, 0.0 if module.gradient else 4.0]
     scene.tensors = dict(module.arguments)
     for _ in range(dice.randrange(4, LONGEST)):
         for _attempt in range(20):
@@ -142,6 +142,8 @@ def _fits(module: Module, scene: Scene, statement: str) -> bool:
     try:
         results = trial.program(made)(*(v.clone() for v in leaves))
         found = dict(zip(made, results, strict=True))
+        if not _runs(trial, made):
+            return False
         if not all(isinstance(v, torch.Tensor) for v in results):
             return False
         for value in results:
@@ -161,8 +163,20 @@ def _fits(module: Module, scene: Scene, statement: str) -> bool:
     return True
 
 
-def attempt(module: Module) -> str:
-    """Try one module: what came of it, ``agrees`` or ``on the edge``; raises what went wrong."""
+def _runs(module: Module, results: list[str]) -> bool:
+    """Whether torch runs it in its own type; what torch has no kernel for in that type counts."""
+    try:
+        module.program(results)(*checking.in_type(list(module.arguments.values()), module.kind))
+    except RuntimeError as error:
+        return "not implemented for" in str(error)
+    return True
+
+
+def attempt(module: Module, compiled: bool = False) -> str:
+    """Try one module: what came of it, ``agrees`` or ``on the edge``; raises what went wrong.
+
+    ``compiled``: also compile those in float, run them in the engine, and train them by one step.
+    """
     program, args = module.program(), list(module.arguments.values())
     if not stable(module):
         return "on the edge"
@@ -172,6 +186,8 @@ def attempt(module: Module) -> str:
             checking.check_gradient(program, args, module.kind, spread=4.0)
         except checking.NoGradient:
             return "agrees, without a gradient"
+    if compiled and module.kind is torch.float32:
+        checking.check_compiled(program, args, module.gradient, spread=4.0)
     return "agrees"
 
 
@@ -212,6 +228,7 @@ def main(argv: list[str]) -> int:
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--only", type=int)
+    options.add_argument("--compiled", action="store_true", help="also through compiler and engine (slower)")
     given = options.parse_args(argv)
     first, count = (given.only, 1) if given.only is not None else (given.first, given.count)
     warnings.simplefilter("ignore")
@@ -221,7 +238,7 @@ def main(argv: list[str]) -> int:
         if given.only is not None:
             print(module.source)
         try:
-            outcomes[attempt(module)] += 1
+            outcomes[attempt(module, given.compiled)] += 1
         except Exception as error:
             outcomes["fails"] += 1
             text = str(error).splitlines()[0] if str(error) else ""

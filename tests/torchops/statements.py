@@ -23,13 +23,11 @@ class Scene:
         tensors: by name, double or integer or bool.
         random: the dice.
         count: how many names have been given.
-        inference: whether the module is for inference alone.
     """
 
     tensors: dict[str, torch.Tensor]
     random: random.Random
     count: int = 0
-    inference: bool = False
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def fresh(self) -> str:
@@ -138,7 +136,8 @@ WHOLE = (
     "torch.outer({a}.flatten()[:3], {a}.flatten()[:2])",
     "torch.cdist({a}.reshape(1, -1, 1)[:, :4], {a}.reshape(1, -1, 1)[:, :3] + 5)",
     "F.one_hot({a}.argmax(-1), {a}.shape[-1]) * {a}",
-    "{a}[{a}.argmax(0) * 0]", "{a}[[0, -1]]", "torch.kron({a}[..., :1], {a}[..., :2])", "{a}.to(torch.float64)",
+    "{a}[{a}.argmax(0) * 0]", "{a}[[0, -1]]", "torch.kron({a}[..., :1].clone(), {a}[..., :2].clone())",
+    "{a}.to(torch.float64)",
 )  # fmt: skip
 INPLACE = (
     "{a}.add_({b})", "{a}.mul_(0.5)", "{a}.clamp_(-1, 1)", "{a}.copy_({b})", "{a} += {b}", "{a} *= 0.75", "{a}.relu_()",
@@ -150,7 +149,7 @@ INPLACE = (
     "{a}.addcmul_({b}, {b}, value=0.5)", "{a}.lerp_({b}.expand_as({a}), 0.5)",
     "{a}.index_add_(0, torch.tensor([0]), {a}[:1] * 0.5)",
     "{a}.sigmoid_()", "{a}.squeeze(-1).add_(0.5)", "{a}.unbind(0)[0].add(1)", "{a}.exp_().clamp_(max=3)", "{a}.t_()",
-    "{a}.unsqueeze_(0)", "{a}.chunk(2, -1)[0].mul(0.5)", "{a}.data.mul_(0.5)", "{a}.detach().mul_(1)",
+    "{a}.unsqueeze_(0)", "{a}.chunk(2, -1)[0].mul(0.5)", "{a}.detach().mul_(1)",
 )  # fmt: skip
 INTEGERS = (
     "{i} + 1", "{i} % 3", "{i} // 2", "{i} & 3", "{i}.cumsum(0)", "{i}.flip(0)", "{i} * 2 - 1", "{i}.clamp(0, 2)",
@@ -182,12 +181,14 @@ MASKED = (
 BLOCKS = (
     "for k in range(3):\n    {a} = {a} * 0.5 + {b}.mean() * k",
     "for part in {a}.unbind(0):\n    {r} = part.tanh() + {b}.sum()",
-    "parts = []\nfor row in {a}:\n    parts.append(row * 0.5 if len(parts) % 2 else row.sin())\n{r} = torch.stack(parts)",
+    "parts = []\nfor row in {a}:\n    parts.append(row * 0.5 if len(parts) % 2 else row.sin())\n"
+    "{r} = torch.stack(parts)",
     "if {a}.dim() > 1 and {a}.shape[0] > 1:\n    {r} = {a}[1:] + {a}[:-1]\nelse:\n    {r} = {a} * 2",
     "with torch.no_grad():\n    scale = {a}.abs().mean() + 0.5\n{r} = {a} / scale",
     "with torch.no_grad():\n    {a}.mul_(0.5)",
     "def inner(x, y=0.5):\n    return (x * y).tanh()\n{r} = inner({a}) + inner({b}.mean(), 2)",
-    "state = torch.zeros({a}.shape[1:], dtype={a}.dtype)\nfor row in {a}:\n    state = (state + row).tanh()\n{r} = state",
+    "state = torch.zeros({a}.shape[1:], dtype={a}.dtype)\nfor row in {a}:\n    state = (state + row).tanh()\n"
+    "{r} = state",
     "total = 0\nwhile isinstance(total, int) or total.dim() < {a}.dim():\n    total = {a} + total\n{r} = total",
     "{r} = {a}.clone()\n{r}[..., 0] = {b}.mean()\n{r}.mul_({b}.sum().tanh())",
     "buffer = torch.zeros(3, dtype={a}.dtype)\nbuffer[1] = {a}.mean()\nbuffer += {b}.mean()\n{r} = buffer",
@@ -195,9 +196,11 @@ BLOCKS = (
     "{r} = Doubled.apply({a}) + {b}.mean()",
     "left, right = {a}.clone(), {a}.detach()\nleft.add_(right)\n{r} = left * right",
 )
-DEVICE = (
+INFERENCE = (
     "({r},) = poptorch.for_loop(3, lambda x: x * 0.5 + 1, [{a}])",
     "({r},) = poptorch.cond({b}.sum() > 0.1, lambda x: x.tanh(), [{a}], lambda x: x * 2, [{a}])",
+)
+DEVICE = (
     "{r} = poptorch.nop({a}) + poptorch.recomputationCheckpoint({b}).mean()",
     "{r} = poptorch.dynamic_slice({a}, 0, torch.tensor(0), 1, 1)",
     "{r} = poptorch.dynamic_update({a}, {a}[:1] * 2, 0, torch.tensor(0), 1)",
@@ -205,7 +208,7 @@ DEVICE = (
 
 
 def _from(forms: tuple[str, ...], need: Callable[[torch.Tensor], bool] = lambda t: True, bind: bool = True) -> Maker:
-    """Forms of one float ``a`` and of what else they ask for; ``bind``: they are expressions, whose result gets a name."""
+    """Forms of one float ``a`` and of what else they ask for; ``bind``: expressions, whose result gets a name."""
 
     def make(scene: Scene) -> str | None:
         form = scene.random.choice(forms)
@@ -280,4 +283,6 @@ MAKERS: tuple[tuple[float, Maker], ...] = (
 )
 """Makers with how often each is asked."""
 DEVICE_MAKER = _from(DEVICE, lambda t: t.dim() > 0, bind=False)
-"""Control flow and dynamic slices of PopTorch, some of it for inference alone."""
+"""Operations of PopTorch's own."""
+INFERENCE_MAKER = _from(INFERENCE, lambda t: t.dim() > 0, bind=False)
+"""Control flow of PopTorch, which cannot be trained."""

@@ -42,11 +42,7 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 
 INSTEAD = {
     "linalg_eig": "Compute it outside the model.",
-    "_fft_r2c": "Write the transform as a matrix product with its cosines and sines.",
-    "_fft_c2c": "Write the transform as a matrix product with its cosines and sines.",
     "_pack_padded_sequence": "Give recurrent layers a padded tensor, and mask the padding in what is made of it.",
-    "view_as_complex": "Complex numbers do not exist on the machine: keep real and imaginary parts as two tensors.",
-    "complex": "Complex numbers do not exist on the machine: keep real and imaginary parts as two tensors.",
     "resize_": "Create a tensor of the new shape.",
     "set_": "Copy the values with copy_ or bind the name to the other tensor.",
 }

@@ -31,7 +31,7 @@ def machine_dtype(dtype: torch.dtype) -> DType:
     except KeyError:
         raise Unsupported(
             f"Tensors of type {dtype} do not exist on the machine",
-            remedy="Use a real, integer or bool type; a complex tensor can be kept as two real ones.",
+            remedy="Use a real, integer or bool type; a complex tensor goes in and out by torch.view_as_real.",
         ) from None
 
 

@@ -90,15 +90,76 @@ def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         tracer.write(target, tracer.read(source))
 
 
-@function(_TENSOR.__getitem__, _TENSOR.__setitem__)
+@function(_TENSOR.__getitem__)
 def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
-    """Lists of numbers in an index become tensors here; torch would make them without telling."""
-    target, index, *value = args
+    """Lists of numbers in an index become tensors here, and a tensor of one number stays one: torch would read it."""
+    target, index = args
+    index = _index_tuple(index)
+    for place, dim in _single(tracer, index, target.dim()):
+        target = func(target, (*[slice(None)] * dim, index[place].reshape(1).to(torch.int64)))
+        index = (*index[:place], 0, *index[place + 1 :])
+    return func(target, index)
+
+
+@function(_TENSOR.__setitem__)
+def _set_subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """As for reading; a value is given the dimension that a tensor of one number takes away."""
+    target, index, value = args
+    index = _index_tuple(index)
+    mask = index[0] if len(index) == 1 else None
+    if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and not mask.dim() and tracer.involved([mask]):
+        target.copy_(torch.where(mask, value, target))  # all of it or nothing
+        return None
+    singles = _single(tracer, index, target.dim())
+    if not singles:
+        return func(target, index, value)
+    plain = tuple(0 if any(i == place for place, _ in singles) else item for i, item in enumerate(index))
+    if any(isinstance(item, torch.Tensor) for item in plain):
+        raise Unsupported(
+            "A tensor of one number and another tensor are used as one index to write to",
+            where=tracer.where(),
+            remedy="Give both as tensors of one dimension.",
+        )
+    places = [place for place, _ in singles]
+    if places != list(range(places[0], places[0] + len(places))):
+        dependent.refuse("mask_index", tracer.where())
+    if isinstance(value, torch.Tensor):
+        shape = tracer.described(_TENSOR.__getitem__, (target, plain)).shape
+        value = value.expand(shape).unsqueeze(_dimension(index, places[0], target.dim(), of_result=True))
+    whole = tuple(item.reshape(1) if i in places else item for i, item in enumerate(index))
+    return func(target, whole, value)
+
+
+def _index_tuple(index: Any) -> tuple:
     if isinstance(index, list) and any(isinstance(i, list | tuple | slice | None) for i in index):
         index = tuple(index)  # as torch takes it, which warns
-    if isinstance(index, tuple):
-        index = tuple(_as_tensor(item) for item in index)
-    return func(target, _as_tensor(index), *value)
+    return tuple(_as_tensor(item) for item in (index if isinstance(index, tuple) else (index,)))
+
+
+def _single(tracer: Tracer, index: tuple, rank: int) -> list[tuple[int, int]]:
+    """Where in an index a tensor of one whole number of the graph stands, and the dimension that it indexes."""
+    found = []
+    for place, item in enumerate(index):
+        one = isinstance(item, torch.Tensor) and not item.dim() and item.dtype not in (torch.bool, torch.uint8)
+        if one and not item.is_floating_point() and tracer.involved([item]):
+            found.append((place, _dimension(index, place, rank)))
+    return found
+
+
+def _taken(item: Any) -> int:
+    """How many dimensions of the operand an item of an index stands for."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+
+
+def _dimension(index: tuple, place: int, rank: int, of_result: bool = False) -> int:
+    """Which dimension of the operand, or of the result, an item of an index stands for."""
+    before = index[:place]
+    skipped = rank - sum(_taken(i) for i in index) if any(i is Ellipsis for i in before) else 0
+    if of_result:
+        return skipped + sum(i is None or isinstance(i, slice) for i in before)
+    return skipped + sum(_taken(i) for i in before)
 
 
 def _as_tensor(item: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from abele.errors import Bug, Unsupported
-from abele.importers.torch import dependent
+from abele.importers.torch import complexes, dependent
 from abele.importers.torch.calls import (
     CREATION,
     LIKE,
@@ -57,6 +57,7 @@ class Tracer(TorchDispatchMode):
         self.origins, self.training = origins, training
         self.e = Emitter(self.lift_array, self.random_key)
         self.places = Storages(self.e)
+        self.complexes = complexes.Complexes()
         self.inputs: list[tuple[Port, Value]] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.losses: list[Value] = []
@@ -128,6 +129,12 @@ class Tracer(TorchDispatchMode):
 
     def read(self, tensor: torch.Tensor) -> Value:
         """The value for which a tensor stands; one that the graph does not know becomes a constant."""
+        if tensor.is_complex():
+            raise Unsupported(
+                "A complex tensor is returned, or used where there are no rules for complex numbers",
+                where=self.where(),
+                remedy="Return torch.view_as_real(x) and make it complex again outside (torch.view_as_complex).",
+            )
         if self.places.knows(tensor):
             return self.places.read(tensor)
         return self._lift(tensor)
@@ -270,7 +277,7 @@ class Tracer(TorchDispatchMode):
 
     def involved(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether any of the tensors stands for a value of the graph."""
-        return any(self.places.knows(t) for t in tensors)
+        return any(self.places.knows(t) or self.complexes.knows(t) for t in tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self._plain:
@@ -282,9 +289,7 @@ class Tracer(TorchDispatchMode):
         if self._handles:
             args, kwargs = self._grasp(args), self._grasp(kwargs)
         tensors = tensors_in(args, kwargs)
-        if any(t.is_complex() for t in tensors):
-            machine_type(next(t for t in tensors if t.is_complex()))
-        if call.kind == "reshape":
+        if call.kind == "reshape" and not args[0].is_complex():
             return self._reshape_in_place(func, call, args, kwargs)
         if call.name in LIKE and call.kind == "plain":
             return self._like(func, args, kwargs)
@@ -292,6 +297,9 @@ class Tracer(TorchDispatchMode):
             result = self._constantly(func, call, tensors, args, kwargs)
             if result is not _UNSET:
                 return result
+        if complexes.concerns(call, tensors, kwargs):
+            self.origins.target = call.name
+            return complexes.translate(self, func, call, args, kwargs)
         if func.overloadpacket.__name__ in dependent.OPERATIONS:
             dependent.refuse(func.overloadpacket.__name__, self.where())
         self.origins.target = call.name

@@ -183,3 +183,42 @@ def _mirrored(at: torch.Tensor, low: float, high: float) -> torch.Tensor:
         return torch.zeros_like(at)
     away = (at - low).abs()
     return torch.where((away / span).floor() % 2 == 0, away % span, span - away % span) + low
+
+
+@function(torch.istft, _TENSOR.istft)
+def istft(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torch.Tensor:
+    """Frames transformed back and added where they overlap, without torch's check that the windows cover everything."""
+    names = ("input", "n_fft", "hop_length", "win_length", "window", "center", "normalized", "onesided", "length")
+    given = dict(zip(names, args)) | kwargs
+    x, size = given["input"], given["n_fft"]
+    if given.get("return_complex"):
+        raise Unsupported("torch.istft with return_complex=True", where=tracer.where(), remedy="Use torch.fft.ifft.")
+    hop, width = given.get("hop_length") or size // 4, given.get("win_length") or size
+    window = given.get("window")
+    window = torch.ones(width) if window is None else window
+    before = (size - width) // 2
+    window = torch.nn.functional.pad(window, (before, size - width - before))
+    batched = x.dim() == 3
+    x = x if batched else x.unsqueeze(0)
+    norm = "ortho" if given.get("normalized") else "backward"
+    onesided = given.get("onesided")
+    onesided = x.shape[1] != size if onesided is None else onesided
+    spectra = x.transpose(1, 2)
+    frames = torch.fft.irfft(spectra, size, norm=norm) if onesided else torch.fft.ifft(spectra, norm=norm).real
+    count = frames.shape[1]
+    whole = size + hop * (count - 1)
+
+    def added(parts: torch.Tensor) -> torch.Tensor:
+        columns = parts.transpose(1, 2)
+        return torch.nn.functional.fold(columns, (1, whole), (1, size), stride=(1, hop))[:, 0, 0]
+
+    signal = added(frames * window)
+    envelope = added(window.square().expand(1, count, size))
+    start = size // 2 if given.get("center", True) else 0
+    length = given.get("length")
+    end = whole - start if length is None else start + length
+    signal, envelope = signal[:, start:end], envelope[:, start:end]
+    result = signal / envelope
+    if end > whole:
+        result = torch.nn.functional.pad(result, (0, end - whole))
+    return result if batched else result[0]

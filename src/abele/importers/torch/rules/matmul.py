@@ -89,7 +89,8 @@ def matmul(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
         # torch computes a product with a vector in a tensor of more dimensions and would reshape the caller's.
         result, target = matmul(tracer, func, args, {}), kwargs["out"]
         return result if target is None else tracer.write_out(target, tracer.read(result))
-    if kwargs or len(args) != 2 or not all(isinstance(a, torch.Tensor) and a.dim() >= 2 for a in args):
+    real = all(isinstance(a, torch.Tensor) and a.dim() >= 2 and not a.is_complex() for a in args)
+    if kwargs or len(args) != 2 or not real:
         return func(*args, **kwargs)
     out = tracer.described(func, args)
     e = tracer.e

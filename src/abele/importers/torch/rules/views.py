@@ -167,7 +167,8 @@ def split(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
 
 @view("expand", "expand_as")
 def expand(x: torch.Tensor, args: tuple, kwargs: dict) -> list[Pair]:
-    sizes = list(args[0] if args else kwargs["size"])
+    given = args[0] if args else kwargs["size"]
+    sizes = list(given.shape if isinstance(given, torch.Tensor) else given)
     added = len(sizes) - x.dim()
     shape = [x.shape[i - added] if n == -1 else n for i, n in enumerate(sizes)]
 

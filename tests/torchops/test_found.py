@@ -1,0 +1,102 @@
+"""What random modules and real programs found to be wrong, a test for each kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from abele.errors import DataDependent, Unsupported
+from abele.importers.torch import capture
+from tests.torchops.cases import Draw
+from tests.torchops.checking import Program, check_forward, check_gradient
+
+normal = Draw(21).normal
+M, K, V = normal(3, 4, 5), torch.tensor([1, 2, -1]), normal(4, 5)
+
+
+def written(m: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    y = m.clone()
+    y[i[0]] = v
+    y[i[1], 1] = v[0]
+    y[:, i[0], ::2] = v[0, 0]
+    y[i[0], i[1]] = v[1]
+    y[..., i[0]] = 3.0
+    y[None, 1, i[0]] = v[2]
+    return y
+
+
+def all_or_nothing(m: torch.Tensor) -> Any:
+    high, low = m.mean(), m.mean() - 100
+    high[high > -10] = 0.5
+    low[low > -10] = 0.5
+    part = m.clone()
+    part[m.sum() > 1000] = 0
+    return high, low, part
+
+
+def scanned_apart(x: torch.Tensor) -> torch.Tensor:
+    """Sums of exponentials of numbers that lie far apart keep their gradients."""
+    return (x * 40).logcumsumexp(0)
+
+
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "a tensor of one number reads": (
+        lambda m, i: (
+            m[i[0]],
+            m[:, i[1]],
+            m[..., i[2]],
+            m[i[0], 1:, i[1]],
+            m[0, i[0], i[1]],
+            m[i[0], i],
+            m[:, i[0], None],
+        ),
+        M,
+        K,
+    ),
+    "a tensor of one number writes": (written, M, K, V),
+    "a mask of one element": (all_or_nothing, M),
+    "a running sum of exponentials far apart": (scanned_apart, M[:, :, 0]),
+    "a shape taken from a tensor": (lambda m, v: torch.ops.aten.expand_as(v, m) * 2, M, V),
+    "a matrix and its index of one number": (lambda v: v[v.argmax(0)[0] * 0], V),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_agrees_with_torch(program: tuple[Any, ...]) -> None:
+    function, *args = program
+    check_forward(function, args, torch.float32)
+    check_gradient(function, args, torch.float32)
+
+
+REFUSED: dict[str, tuple[Program, tuple[Any, ...], type[Exception], str]] = {
+    "nonzero": (lambda x: torch.nonzero(x), (V,), DataDependent, "torch.where"),
+    "where alone": (lambda x: torch.where(x > 0), (V,), DataDependent, "torch.where"),
+    "unique": (lambda i: torch.unique(i), (K,), DataDependent, "keep the shape"),
+    "unique_consecutive": (lambda i: torch.unique_consecutive(i), (K,), DataDependent, "keep the shape"),
+    "repeats in a tensor": (lambda x, i: x.repeat_interleave(i.abs(), 0), (M, K), DataDependent, "output_size"),
+    "a mask that reads": (lambda x: x[x > 0], (V,), DataDependent, "torch.where"),
+    "bags with max_norm": (
+        lambda x, i: F.embedding_bag(i[None] % 3, x, max_norm=1.0),
+        (V, K),
+        Unsupported,
+        "embedding",
+    ),
+    "complex results": (lambda x: torch.fft.fft(x), (V,), Unsupported, "view_as_real"),
+    "complex arguments": (lambda x: x.abs(), (torch.complex(V, V),), Unsupported, "view_as_real"),
+    "segments along another axis": (
+        lambda x, n: torch.segment_reduce(x, "sum", lengths=n, axis=1),
+        (V, torch.ones(4, 5, dtype=torch.int64)),
+        Unsupported,
+        "axis 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_is_refused_with_a_remedy(refused: tuple[Program, tuple[Any, ...], type[Exception], str]) -> None:
+    program, args, kind, remedy = refused
+    with pytest.raises(kind, match=remedy):
+        capture(program, args)
