@@ -93,12 +93,12 @@ def _set_data(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 @function(_TENSOR.__getitem__)
 def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """Lists of numbers in an index become tensors here, and a tensor of one number stays one: torch would read it."""
-    target, index = args
-    index = _index_tuple(index)
-    for place, dim in _single(tracer, index, target.dim()):
+    target: torch.Tensor = args[0]
+    index: list[Any] = list(_index_tuple(args[1]))
+    for place, dim in _single(tracer, tuple(index), target.dim()):
         target = func(target, (*[slice(None)] * dim, index[place].reshape(1).to(torch.int64)))
-        index = (*index[:place], 0, *index[place + 1 :])
-    return func(target, index)
+        index[place] = 0
+    return func(target, tuple(index))
 
 
 @function(_TENSOR.__setitem__)
