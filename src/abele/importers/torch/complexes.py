@@ -154,7 +154,7 @@ def _of(value: Any, paired: bool = False) -> Pair:
     if isinstance(value, Pair):
         return value
     if paired:
-        return Pair(*value.unbind(-1), value)
+        return Pair(value[..., 0], value[..., 1], value)
     if isinstance(value, complex):
         return Pair(torch.tensor(value.real), torch.tensor(value.imag))
     real = value if isinstance(value, torch.Tensor) else torch.tensor(float(value))
