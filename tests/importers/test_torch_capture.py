@@ -68,11 +68,6 @@ def test_host_types_become_machine_types_and_come_back():
     assert [str(v.dtype) for v in captured.graph.outputs] == ["i32", "f32", "f32", "f16", "f32"]
 
 
-def test_complex_tensors_are_refused():
-    with pytest.raises(Unsupported, match="as two tensors"):
-        capture(lambda x: torch.view_as_complex(x.reshape(3, 2, 2)), (X,))
-
-
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
