@@ -98,6 +98,7 @@ class DataLoader(torch.utils.data.DataLoader):
             }
             if shuffle is not None:
                 arguments["shuffle"] = shuffle
+            _check_sampler(arguments.get("sampler"), options)
             if auto_distributed_partitioning and options.Distributed.numProcesses > 1:
                 self._partition(arguments)
             self._check_losses(arguments, batch_size, mode)
@@ -224,3 +225,16 @@ def _product(size: int, batch_size: int | None, options: Options) -> str:
     }
     shown = [f"{name} {n}" for name, n in factors.items() if n > 1 or name == "micro-batch"]
     return f"{size} = {' × '.join(shown)}"
+
+
+def _check_sampler(sampler: Any, options: Options) -> None:
+    """Warn of a sampler that shares the data out among replicas, which one loader feeds together."""
+    processes = options.Distributed.numProcesses
+    if isinstance(sampler, torch.utils.data.DistributedSampler) and sampler.num_replicas != processes:
+        logger.warning(
+            "The sampler shares the data out among %d, but there %s: only every %dth sample is seen. A "
+            "poptorch.DataLoader feeds all replicas of its process; leave the sampler out.",
+            sampler.num_replicas,
+            "is one process" if processes == 1 else f"are {processes} processes",
+            sampler.num_replicas,
+        )
