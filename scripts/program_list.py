@@ -51,8 +51,24 @@ PYTORCH = "tutorials/tutorials/pytorch"
 PICTURES = "torchvision, tqdm; generated pictures"
 
 
-def _guide(name: str, exercises: str, *expects: str, **more: object) -> Program:
-    return Program(name, "poptorch", GUIDE, (f"{name}.py",), exercises, expects=expects, **more)  # type: ignore[arg-type]
+GROUPED = """
+import numpy, torch, runpy
+done = runpy.run_path("replica_grouped_weights.py")
+x, w, losses = torch.tensor(done["prob_X"]), torch.tensor(done["prob_W_init"], requires_grad=True), []
+for _ in range(done["prob_steps"]):
+    loss = ((x @ w) ** 2).mean()
+    losses.append(loss.item())
+    (slope,) = torch.autograd.grad(loss, w)
+    w = (w - 0.01 * slope).detach().requires_grad_()
+numpy.testing.assert_allclose(done["pt_losses"], losses, atol=1e-6)
+numpy.testing.assert_allclose(done["pt_W_final"], w.detach(), atol=1e-6)
+print("equal to one IPU")
+"""
+
+
+def _guide(name: str, exercises: str, *expects: str, command: tuple[str, ...] = (), **more: object) -> Program:
+    run = command or (f"{name}.py",)
+    return Program(name, "poptorch", GUIDE, run, exercises, expects=expects, **more)  # type: ignore[arg-type]
 
 
 def _pipelining(name: str, exercises: str, *flags: str) -> Program:
@@ -91,7 +107,15 @@ SECTION_3 = (
         hardware=True,
     ),
     _guide("precompilation", "export, load, offline", needs="`ABELE_IPU_HARDWARE=1`", hardware=True),
-    _guide("replica_grouped_weights", "weights that differ among replicas"),
+    _guide(
+        "replica_grouped_weights",
+        "weights that differ among replicas",
+        "equal to one IPU",
+        needs="eight IPUs: `ABELE_SYSTEM=bow-pod16`",
+        environment={"ABELE_SYSTEM": "bow-pod16"},
+        driver=GROUPED,
+        command=("driver.py",),
+    ),
     Program(
         "data_loading",
         "examples",

@@ -64,10 +64,11 @@ class Attachment(Inspection):
             return
         self._device_ahead = False
         logger.debug("Writing weights from IPU to host")
+        states = WholeStates(program.engine, program.groupings)
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for name in program.updated:
                 target = program.host_tensors[name]
-                target.data.copy_(to_torch(program.engine.read(name), target.dtype))
+                target.data.copy_(to_torch(states.read(name), target.dtype))
         link = link_of(self._user_model)
         if link is not None:
             link.version += 1
@@ -86,12 +87,13 @@ class Attachment(Inspection):
         if not self._attached:
             return
         logger.debug("Writing weights from host to IPU memory")
+        states = WholeStates(program.engine, program.groupings)
         with translated(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             check_same_types(program)
             known = [name for name in program.host_tensors if name in program.engine.states]
             for name in known:
-                program.engine.write(name, to_numpy(program.host_tensors[name]))
-            program.engine.share(known)
+                states.write(name, to_numpy(program.host_tensors[name]))
+            program.engine.share([name for name in known if name not in program.groupings])
         self._device_ahead = False
         link = link_of(self._user_model)
         self._uploaded = 0 if link is None else link.version

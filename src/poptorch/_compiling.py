@@ -26,6 +26,7 @@ from abele.tune.options_file import RECOMPUTATION
 from ._errors import Error
 from ._logging import log_once, logger
 from ._optimizer_spec import Plan
+from ._replica_groups import Groupings
 from .enums import MeanReductionStrategy, ReductionType
 from .options import Options
 
@@ -53,6 +54,7 @@ def compile_options(
     phased: str = "",
     overlap_host: bool = False,
     loss_scale: str = "",
+    groupings: Groupings | None = None,
 ) -> CompileOptions:
     """The compiler's options for the current session's machine.
 
@@ -66,6 +68,7 @@ def compile_options(
         phased: kind of phased execution, or empty.
         overlap_host: whether the model marks inputs or outputs to overlap; where there are tiles for it, all do.
         loss_scale: stream for the scale of the loss, where it follows the gradients.
+        groupings: weights that differ among replicas.
     """
     places = options.TensorLocations
     weights, activations, states = places.location_weight, places.location_activation, places.location_optimizer
@@ -96,6 +99,7 @@ def compile_options(
         io_tiles=places.num_io_tiles,
         overlap=overlap,
         adaptive=_adaptive(options, loss_scale) if plan is not None and scales_loss(options) else None,
+        replica_groups=tuple((name, g.size, g.stride) for name, g in (groupings or {}).items()),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )

@@ -24,13 +24,17 @@ from ._errors import Error
 from ._program import Program
 from .options import Options
 
-_FORMAT = "abele-poptorch-1"
+_FORMAT = "abele-poptorch-2"
 _NAME = "model.poptorch"
 
 
 @dataclasses.dataclass
 class Contents:
-    """What a file holds."""
+    """What a file holds.
+
+    Attributes:
+        modes: whether each module, by name, was in training mode; a module that is not named is as it is.
+    """
 
     model: torch.nn.Module | None
     options: Options
@@ -41,6 +45,19 @@ class Contents:
     kwargs: dict[str, Any]
     key: str
     schedule: str
+    modes: dict[str, bool]
+
+    @contextlib.contextmanager
+    def same_modes(self, model: torch.nn.Module) -> Iterator[None]:
+        """The modules in the modes in which the program was compiled."""
+        before = {name: module.training for name, module in model.named_modules()}
+        try:
+            for name, module in model.named_modules():
+                module.training = self.modes.get(name, module.training)
+            yield
+        finally:
+            for name, module in model.named_modules():
+                module.training = before[name]
 
     @contextlib.contextmanager
     def cached(self, options: Options) -> Iterator[Options]:
@@ -62,6 +79,7 @@ def write(
     optimizer: torch.optim.Optimizer | None,
     rng_state: list[int] | None,
     program: Program,
+    modes: dict[str, bool],
 ) -> None:
     """Write a program to a file, or into a folder that exists."""
     path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
@@ -81,6 +99,7 @@ def write(
         "kwargs": kwargs,
         "key": executable.key,
         "schedule": print_schedule(executable.schedule),
+        "modes": modes,
     }
     torch.save(contents, path)
 

@@ -35,10 +35,17 @@ class Link:
         version: goes up whenever the host's tensors are brought up to date.
     """
 
-    def __init__(self, model: torch.nn.Module, refresh: Callable[[], object], destroy: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        refresh: Callable[[], object],
+        destroy: Callable[[], object],
+        group: Callable[..., object],
+    ) -> None:
         self.version = 0
         # Weak: the module, through its tensors, must not keep the executor.
         self._refresh, self._destroy = weakref.WeakMethod(refresh), weakref.WeakMethod(destroy)
+        self._group = weakref.WeakMethod(group)
         self._model = weakref.ref(model)
         self._own = type(model)
         self._tensors: list[tuple[torch.Tensor, type]] = []
@@ -64,6 +71,12 @@ class Link:
             destroy()
         else:
             self.cut()
+
+    def group(self, *grouping: Any) -> None:
+        """Let groups of replicas have values of their own of a weight."""
+        group = self._group()
+        if group is not None:
+            group(*grouping)
 
     def adopt(self) -> None:
         """Tie the tensors that the module has now."""
@@ -148,8 +161,19 @@ def _linked_class(own: type, link: Link) -> type:
         with _as(self, own):
             return self.__repr__(**options)
 
+    def group(self: Any, comm_group_type: Any, shards: int, variable_retrieval_mode: Any) -> None:
+        """Give each group of replicas a value of its own of this weight; dimension 0 counts the groups.
+
+        Args:
+            comm_group_type: how replicas are put into groups.
+            shards: replicas of a group.
+            variable_retrieval_mode: whose value comes back: ``OnePerGroup``.
+        """
+        link.group(self, comm_group_type, shards, variable_retrieval_mode)
+
     members = {
         "_poptorch_link": link,
+        "replicaGrouping": group,
         "__torch_function__": classmethod(intercept),
         "__deepcopy__": deepcopy,
         "__reduce_ex__": reduce,

@@ -40,6 +40,7 @@ from ._errors import Error
 from ._host_weights import plain_tensors
 from ._logging import logger
 from ._options_effects import note
+from ._replica_groups import Groupings, first_values
 from ._strategies import PipelinedExecution, ShardedExecution
 from .enums import OutputMode
 from .optim._spec import OptimizerSpec
@@ -85,6 +86,7 @@ class Program:
     native_cache: Path | None = None
     process: tuple[int, int] = (0, 1)
     exceptions: bool = False
+    groupings: Groupings = dataclasses.field(default_factory=dict)
     _engine: Engine | None = None
     _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
@@ -193,6 +195,7 @@ def build(
     training: bool,
     spec: OptimizerSpec | None,
     divided: bool = False,
+    groupings: Groupings | None = None,
 ) -> Program:
     """Capture and compile a model for calls like this one.
 
@@ -203,6 +206,7 @@ def build(
         training: whether to train it.
         spec: the optimizer; None for inference, or where there is nothing to train.
         divided: give each weight its own numbers of the optimizer.
+        groupings: weights that differ among replicas.
 
     Raises:
         Error: see the messages.
@@ -227,8 +231,15 @@ def build(
         return stages.index(place.stage), place.ipu
 
     annotated = _placement.capture(strategy, training=training)
-    with plain_tensors(model), annotated as annotations, torch.set_grad_enabled(True), _hooks.capturing():
-        captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training)
+    groupings = groupings or {}
+    with (
+        plain_tensors(model),
+        first_values(model, groupings),
+        annotated as annotations,
+        torch.set_grad_enabled(True),
+        _hooks.capturing(),
+    ):
+        captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training, keep_constants=True)
     _refuse_exchanged_buffers(captured)
     distributed = options.Distributed
     replicas = batching.replicas * distributed.numProcesses
@@ -272,6 +283,7 @@ def build(
         phased=strategy.phased,
         overlap_host=bool(annotations.overlap),
         loss_scale=anchors.loss_scale,
+        groupings=groupings,
     )
     if split:
         asked = dataclasses.replace(asked, split=True, pipeline=options._own.get("pipeline", asked.pipeline))
@@ -302,7 +314,19 @@ def build(
     process = (distributed.processId, distributed.numProcesses)
     exceptions = bool(options.Precision.floating_point_exceptions or lower.get("enableFloatingPointChecks"))
     return Program(
-        captured, expected, batching, runs, compiled, training, plan, seconds, anchors, native, process, exceptions
+        captured,
+        expected,
+        batching,
+        runs,
+        compiled,
+        training,
+        plan,
+        seconds,
+        anchors,
+        native,
+        process,
+        exceptions,
+        groupings,
     )
 
 
@@ -422,7 +446,8 @@ def check_same_types(program: Program) -> None:
     """Refuse host tensors whose shape or type has changed since the program was compiled."""
     for name, tensor in program.host_tensors.items():
         wanted = program.engine.states.get(name)
-        if wanted is not None and machine_type(tensor) != wanted:
+        one = tensor[0] if name in program.groupings else tensor
+        if wanted is not None and machine_type(one) != wanted:
             raise Error(
                 f"{name} is {tensor.dtype} {list(tensor.shape)} and the model was compiled for {wanted}: call "
                 "destroy() on the model to compile it anew."

@@ -113,7 +113,7 @@ class Trainer:
             return
         if self.ahead or not optimizer.has_state():
             logger.debug("Writing optimiser state tensors from IPU to host.")
-            states = WholeStates(program.engine)
+            states = WholeStates(program.engine, program.groupings)
             optimizer.merge_state(_optimizer_spec.state_dict(program.plan, states.read, states.types))
             self.ahead = False
         else:
@@ -122,5 +122,5 @@ class Trainer:
     def _load(self, program: Program, state: dict[str, Any]) -> None:
         if program.plan is not None:
             logger.debug("Writing optimiser state tensors from host to IPU memory")
-            states = WholeStates(program.engine)
+            states = WholeStates(program.engine, program.groupings)
             _optimizer_spec.load_state_dict(program.plan, state, states.read, states.write, states.types)

@@ -1,4 +1,4 @@
-"""The states of a running program as a user sees them: whole, also where each replica keeps a part."""
+"""The states of a running program as a user sees them: whole, also where replicas keep parts or values of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from abele.engine.engine import Engine
 
+from ._replica_groups import Groupings
+
 
 class WholeStates:
     """Reads and writes the states of an engine.
@@ -15,14 +17,22 @@ class WholeStates:
     The state of an optimizer (``optimiser.<kind>.<weight>``) may be sharded over the replicas: it is then a run of
     elements of a tensor of the weight's shape on each, the last of them filled up with zeros. Where the replicas are
     those of several processes, all of them must read it at the same time.
+
+    Args:
+        engine: the engine.
+        groupings: the weights of which groups of replicas have values of their own; they and their states have the
+            groups' in dimension 0.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, groupings: Groupings | None = None) -> None:
+        self.engine, self.groupings = engine, groupings or {}
         self.types = engine.states
 
     def read(self, name: str) -> np.ndarray:
         """The value of a state or hyper value."""
+        grouping = self.groupings.get(_weight(name))
+        if grouping is not None:
+            return self.engine.read_all(name)[grouping.firsts()]
         shape, first = self._shape(name), self.engine.read(name)
         if first.shape == shape:
             return first
@@ -30,6 +40,11 @@ class WholeStates:
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Set a state or hyper value on all replicas."""
+        grouping = self.groupings.get(_weight(name))
+        if grouping is not None:
+            for replica in range(self.engine.replicas):
+                self.engine.write(name, value[grouping.group_of(self.engine.first_replica + replica)], replica)
+            return
         part = self.types[name].shape if name in self.types else value.shape
         if self._shape(name) == part or value.shape == part:
             self.engine.write(name, value)
@@ -47,6 +62,10 @@ class WholeStates:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """The shape of the whole: of the weight that it is the state of, else its own."""
-        weight = name.split(".", 2)[-1] if name.startswith("optimiser.") else name
-        found = self.types.get(weight) or self.types.get(name)
+        found = self.types.get(_weight(name)) or self.types.get(name)
         return found.shape if found is not None else ()
+
+
+def _weight(name: str) -> str:
+    """The weight that a state is of, or is itself."""
+    return name.split(".", 2)[-1] if name.startswith("optimiser.") else name

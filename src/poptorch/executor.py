@@ -23,9 +23,10 @@ from ._inspection import NOT_COMPILED
 from ._latency import Latencies
 from ._printing import module_repr
 from ._program import Program, build, translated
+from ._replica_groups import Grouping
 from ._structure import flatten
 from ._trainer import Trainer
-from .enums import ConnectionType, MeanReductionStrategy
+from .enums import CommGroupType, ConnectionType, MeanReductionStrategy, VariableRetrievalMode
 from .optim._spec import log_spec
 from .options import Options
 
@@ -74,15 +75,21 @@ def _linked(executor: PoplarExecutor) -> Link:
                 "unwrap before wrapping again."
             )
         link.cut()
-    return Link(model, executor.copyWeightsToHostIfNeeded, executor.destroy)
+    return Link(model, executor.copyWeightsToHostIfNeeded, executor.destroy, executor._group)
 
 
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
-    """An executor from a file that ``save`` or ``compileAndExport`` wrote with the model in it."""
+    """An executor from a file that ``save`` or ``compileAndExport`` wrote with the model in it.
+
+    A model that was compiled for an offline target runs once it is loaded; ``edit_opts_fn`` may change its options
+    before.
+    """
     contents = _export.read(filename)
     if contents.model is None:
         raise Error(f"{filename!r} has no model in it: wrap the model yourself and call loadExecutable on the wrapper.")
     options = contents.options.clone()
+    if options.connection_type is ConnectionType.Never:  # it was compiled without a device, and is loaded to be run
+        options.connectionType(ConnectionType.Always)
     if edit_opts_fn is not None:
         edit_opts_fn(options)
     executor = wrap(contents.model, options, training=contents.training, optimizer=contents.optimizer)
@@ -120,6 +127,8 @@ class PoplarExecutor(Attachment):
         self._model = copy.copy(model)
         self._training = training
         self._program: Program | None = None
+        self._modes: dict[str, bool] = {}
+        self._groupings: dict[str, Grouping] = {}
         self._attached = False
         self._device_ahead = False
         self._uploaded = 0
@@ -150,11 +159,19 @@ class PoplarExecutor(Attachment):
         if self._training and self._link is None:
             self._link = _linked(self)
         _popart_checks.validate(self._options.toDict())
+        self._modes = {name: module.training for name, module in self._model.named_modules()}
         _hooks.run_pre_compile()
         with translated():
             spec = self._trainer.spec
             self._program = build(
-                self._model, self._options, args, kwargs, training=self._training, spec=spec, divided=divided
+                self._model,
+                self._options,
+                args,
+                kwargs,
+                training=self._training,
+                spec=spec,
+                divided=divided,
+                groupings=self._groupings,
             )
             self._check_buffers()
             if spec is not None:
@@ -162,6 +179,19 @@ class PoplarExecutor(Attachment):
             if self._options.connection_type is not ConnectionType.Never:
                 self._attach()
         _hooks.run_post_compile()
+
+    def _group(self, weight: torch.Tensor, kind: CommGroupType, shards: int, mode: VariableRetrievalMode) -> None:
+        """Let groups of replicas have values of their own of a weight, see ``replicaGrouping`` of a parameter."""
+        require(self._program is None, "replicaGrouping comes before the model is compiled: destroy() it first.")
+        require(
+            self._options.Distributed.numProcesses == 1,
+            "replicaGrouping is not supported where replicas are shared out among several processes.",
+        )
+        name = next(n for n, p in self._user_model.named_parameters() if p is weight)
+        grouping = Grouping.of(kind, shards, mode, self._options.replication_factor, weight, name)
+        self._groupings.pop(name, None)
+        if grouping is not None:
+            self._groupings[name] = grouping
 
     def _check_buffers(self) -> None:
         missing = [n for n in self._options.updatable_named_buffers if n not in dict(self._model.named_buffers())]
@@ -195,6 +225,7 @@ class PoplarExecutor(Attachment):
                 optimizer=self._trainer.optimizer if export_model else None,
                 rng_state=self.rng_state if save_rng_state and self._attached else None,
                 program=program,
+                modes=self._modes,
             )
 
     def loadExecutable(self, filename: str) -> None:
@@ -208,7 +239,8 @@ class PoplarExecutor(Attachment):
         with contents.cached(self._options) as options:
             own, self._options = self._options, options
             try:
-                self._compile(contents.args, contents.kwargs)
+                with contents.same_modes(self._model):
+                    self._compile(contents.args, contents.kwargs)
             finally:
                 self._options = own
         if contents.rng_state is not None and self._attached:

@@ -365,6 +365,35 @@ def test_a_saved_program_is_loaded_with_its_model(tmp_path):
     assert loaded.isCompiled() and torch.equal(loaded(x), expected)
 
 
+def test_what_was_compiled_offline_runs_once_it_is_loaded(tmp_path):
+    offline = poptorch.inferenceModel(Doubler(), poptorch.Options().useOfflineIpuTarget())
+    offline.compileAndExport(str(tmp_path / "model.poptorch"), torch.ones(2))
+    assert poptorch.load(str(tmp_path / "model.poptorch"))(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_an_executable_is_loaded_in_the_mode_in_which_it_was_compiled(tmp_path):
+    model = nn.Dropout(0.5).eval()
+    poptorch.inferenceModel(model).compileAndExport(str(tmp_path / "model.poptorch"), torch.ones(9))
+    loaded = poptorch.inferenceModel(model.train())
+    loaded.loadExecutable(str(tmp_path / "model.poptorch"))
+    assert loaded(torch.ones(9)).tolist() == [1] * 9 and model.training
+
+
+def test_a_tensor_that_is_no_buffer_keeps_what_the_compilation_wrote():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count = torch.zeros(1)
+
+        def forward(self):
+            self.count += 1
+            return self.count
+
+    module = Counter()
+    model = poptorch.inferenceModel(module)
+    assert [model().item(), model().item(), module.count.item()] == [1, 1, 1]
+
+
 def test_modelled_cycles_need_their_option_and_a_run():
     with pytest.raises(poptorch.Error, match="Cycle count logging is disabled"):
         poptorch.inferenceModel(Doubler()).cycleCount()

@@ -77,6 +77,8 @@ class CompileOptions:
             another, weights and activations in streaming memory in between.
         io_tiles: tiles of every IPU set aside for transfers.
         overlap: which transfers run beside compute on them: ``host``, ``streaming``.
+        replica_groups: weights that differ among replicas: name, replicas that share a value, and how far apart those
+            are (see ``ops/collectives/replicas.py``); gradients of the others are reduced over all replicas.
         beside: where neither is said, the planner ``best`` may set tiles aside and let the host's transfers run beside
             compute if more samples a second come of it; ``False`` where the time of a single sample counts.
     """
@@ -108,6 +110,7 @@ class CompileOptions:
     adaptive: AdaptiveScale | None = None
     averaging: str = "post"
     beside: bool = True
+    replica_groups: tuple[tuple[str, int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
@@ -291,6 +294,6 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
             options.pipeline,
             running and options.mean,
         ),
-        Replicate(options.replicas, options.mean and not loss, sharding, running),
+        Replicate(options.replicas, options.mean and not loss, sharding, running, options.replica_groups),
         Update(optimiser, options.offload, sharding, options.adaptive),
     ]

@@ -20,12 +20,15 @@ class Replicate:
         mean: take the mean over the replicas rather than the sum.
         first: divide before summing rather than after, so that sums in half do not overflow.
         sharding: the weights of which each replica updates a part.
+        groups: weights that only some replicas share: name, how many, how far apart. Theirs are summed over those, and
+            a mean divides by the number of all replicas, over which the loss is one.
     """
 
     replicas: int
     mean: bool = True
     sharding: Sharding = field(default_factory=Sharding)
     first: bool = False
+    groups: tuple[tuple[str, int, int], ...] = ()
     name: str = "replicate"
 
     def run(self, graph: Graph) -> Graph:
@@ -36,15 +39,21 @@ class Replicate:
         builder.operations = list(graph.operations)
         made, reduction = graph.producers(), "mean" if self.mean and not self.first else "sum"
         outputs = list(graph.outputs)
+        grouped = {name: (size, stride) for name, size, stride in self.groups}
         gradients = [i for i, port in enumerate(graph.output_ports) if port.kind == "gradient"]
         # Equal collectives stand in a row: they are done as one, over all IPUs at once.
         for i in sorted(gradients, key=lambda i: self.sharding.takes(outputs[i].type)):
             value = outputs[i]
             origin = replace(made[value].origin if value in made else builder.origin, phase="update")
             with builder.at(origin):
-                if self.mean and self.first:
+                size, stride = grouped.get(graph.output_ports[i].name, (self.replicas, 1))
+                if self.mean and (self.first or size != self.replicas):
                     value = builder.mul(value, builder.constant(1.0 / self.replicas, value.dtype))
-                if self.sharding.takes(outputs[i].type):
+                if size == 1:
+                    outputs[i] = value
+                elif size != self.replicas:
+                    outputs[i] = builder.all_reduce(value, reduction="sum", group=size, stride=stride)
+                elif self.sharding.takes(outputs[i].type):
                     outputs[i] = builder.reduce_scatter(value, reduction=reduction, **self.sharding.groups())
                 else:
                     outputs[i] = builder.all_reduce(value, reduction=reduction)

@@ -117,6 +117,7 @@ def capture(
     *,
     placement: Placement | None = None,
     training: bool | None = None,
+    keep_constants: bool = False,
 ) -> Capture:
     """Capture one call of a module or function as a graph.
 
@@ -129,6 +130,8 @@ def capture(
         placement: asked at every operation, by its ATen name, for its (pipeline stage, IPU).
         training: whether gradients will be taken: detached tensors then stop them, and known losses become outputs.
             ``None``: as the module's ``training`` flag says; False for a function.
+        keep_constants: tensors that are neither arguments nor states, and that the forward writes known values into,
+            keep those; else they are put back.
 
     Raises:
         DataDependent: the program asks for the value of a tensor.
@@ -161,6 +164,7 @@ def capture(
     new_args, new_kwargs = tree.unflatten(input_structure, twins)
     with (
         _unchanged(module) as (reassigned, removed),
+        _constants(tracer, keep_constants),
         origins,
         _traced(),
         functions_captured(tracer),
@@ -328,6 +332,18 @@ def _unchanged(module: torch.nn.Module | None) -> Iterator[tuple[list[str], list
             for kind, table in tables.items():
                 one.__dict__[kind].clear()
                 one.__dict__[kind].update(table)
+
+
+@contextlib.contextmanager
+def _constants(tracer: Tracer, keep: bool) -> Iterator[None]:
+    """Put back tensors that the program has written known values into: always when it raises, else unless to keep."""
+    try:
+        yield
+    except BaseException:
+        tracer.put_back()
+        raise
+    if not keep:
+        tracer.put_back()
 
 
 @contextlib.contextmanager

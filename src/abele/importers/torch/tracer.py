@@ -66,6 +66,8 @@ class Tracer(TorchDispatchMode):
         self._plain = False
         self._own_gradient = 0
         self._local: dict[int, torch.UntypedStorage] = {}
+        self._theirs: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._alive: list[torch.UntypedStorage] = []
         self._lifted: dict[tuple, Value] = {}
         self._known: dict[tuple, Value] = {}
         self._input_values: set[Value] = set()
@@ -154,7 +156,7 @@ class Tracer(TorchDispatchMode):
             value = self.lift_array(to_numpy(tensor))
             if value in self._input_values:
                 self._lifted[key] = value
-                self._local.setdefault(key[0], tensor.untyped_storage())
+                self._alive.append(tensor.untyped_storage())  # so that no other takes its place
             return value
         return self._lifted[key]
 
@@ -453,12 +455,12 @@ class Tracer(TorchDispatchMode):
     # Tensors that depend on nothing
 
     def _constantly(self, func: Any, call: Call, tensors: list, args: tuple, kwargs: dict) -> Any:
-        """Compute what depends on nothing for real, unless it is large or would change a tensor of the user's."""
-        written = args[0] if call.kind == "inplace" else kwargs.get("out")
-        if isinstance(written, torch.Tensor) and written.untyped_storage()._cdata not in self._local:
-            return _UNSET
+        """Compute what depends on nothing for real, unless it is large."""
         if any(t.device.type == "meta" for t in tensors):
             return _UNSET
+        written = args[0] if call.kind == "inplace" else kwargs.get("out")
+        if isinstance(written, torch.Tensor):
+            self._keep_before(written.untyped_storage())
         if call.name in CREATION and not tensors and call.rule is not None:
             meta = func(*args, **(kwargs | {"device": "meta"}))
             if meta.numel() >= LARGE:
@@ -472,9 +474,22 @@ class Tracer(TorchDispatchMode):
             result.zero_()  # its values are arbitrary: let them be the same every time
         if call.kind == "view":
             self._view_of_constant(call, args, kwargs, result)
+        given = {t.untyped_storage()._cdata for t in tensors}
         for one in tensors_in((result,), {}):
-            self._local.setdefault(one.untyped_storage()._cdata, one.untyped_storage())
+            storage = one.untyped_storage()
+            if storage._cdata not in given:
+                self._local.setdefault(storage._cdata, storage)
         return self.handle(result) if on_meta else result
+
+    def _keep_before(self, storage: torch.UntypedStorage) -> None:
+        """Keep what a tensor of the user's holds before it is written for the first time."""
+        if storage._cdata not in self._local and storage._cdata not in self._theirs:
+            self._theirs[storage._cdata] = (storage, storage.clone())
+
+    def put_back(self) -> None:
+        """Give tensors of the user's, which the program has written known values into, those that they had before."""
+        for storage, before in self._theirs.values():
+            storage.copy_(before)
 
     def handle(self, constant: torch.Tensor) -> torch.Tensor:
         """A meta tensor that stands for a constant.
