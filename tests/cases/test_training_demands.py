@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler, TensorDataset
 
 import poptorch
+from abele.compile import session
 
 SAMPLES = 60_000
 
@@ -107,6 +108,20 @@ def test_leftovers_of_a_torch_loop_run_nothing_twice() -> None:
     torch.testing.assert_close(module.linear.weight, twin.weight)
     with pytest.raises(poptorch.Error, match="the backwards pass is performed automatically"):
         loss.backward()
+
+
+def test_switching_between_training_and_inference_compiles_nothing() -> None:
+    torch.manual_seed(0)
+    module = Classifier()
+    training = poptorch.trainingModel(module, poptorch.Options(), poptorch.optim.SGD(module.parameters(), lr=0.1))
+    inference = poptorch.inferenceModel(module.linear)
+    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    compiled = []
+    for _ in range(4):
+        training(x, y)
+        torch.testing.assert_close(inference(x), nn.functional.linear(x, module.linear.weight, module.linear.bias))
+        compiled.append(len(session.current().programs))
+    assert len(set(compiled)) == 1
 
 
 class Layers(nn.Module):
