@@ -17,7 +17,7 @@ import torch
 from abele.importers.torch.dtypes import to_numpy, to_torch
 
 from ._errors import Error, require
-from ._host_weights import Link, link_of
+from ._host_weights import Link, link_of, links_of
 from ._inspection import Inspection
 from ._logging import logger
 from ._program import check_same_types, translated
@@ -39,8 +39,8 @@ class Attachment(Inspection):
     _link: Link | None
     #: The device's tensors are newer than the host's.
     _device_ahead: bool
-    #: Version of the host's tensors that the device has, of those that training makes.
-    _uploaded: int
+    #: Versions of the host's tensors that the device has, of those that other wrappers train.
+    _uploaded: dict[Link, int]
 
     # -- weights ------------------------------------------------------------------------------------------
 
@@ -72,8 +72,6 @@ class Attachment(Inspection):
         link = link_of(self._user_model)
         if link is not None:
             link.version += 1
-            if link is self._link:
-                self._uploaded = link.version
 
     def copyWeightsToDevice(self) -> None:
         """Give the device the parameters and buffers of the user's model.
@@ -95,8 +93,14 @@ class Attachment(Inspection):
                 states.write(name, to_numpy(program.host_tensors[name]))
             program.engine.share([name for name in known if name not in program.groupings])
         self._device_ahead = False
-        link = link_of(self._user_model)
-        self._uploaded = 0 if link is None else link.version
+        self._uploaded = self._trained_elsewhere()
+
+    def _trained_elsewhere(self) -> dict[Link, int]:
+        """Bring the host's tensors that other wrappers train up to date; the versions that they have then."""
+        others = [link for link in links_of(self._user_model) if link is not self._link]
+        for link in others:
+            link.refresh()
+        return {link: link.version for link in others}
 
     def copyNamedBuffersToDevice(self) -> None:
         """Give the device the buffers that ``options.updatableNamedBuffers`` names.
@@ -154,9 +158,7 @@ class Attachment(Inspection):
     def _attach(self) -> None:
         program = self._require()
         self._attached = True
-        link = link_of(self._user_model)
-        if link is not None and link is not self._link:
-            link.refresh()
+        self._trained_elsewhere()
         constants = program.capture.constants
         for name, tensor in constants.items():
             if name in program.engine.states:

@@ -112,6 +112,14 @@ def link_of(model: torch.nn.Module) -> Link | None:
     return _links.get(model)
 
 
+def links_of(model: torch.nn.Module) -> list[Link]:
+    """The links of a module and of its tensors, which may be those of a module that it is a part of."""
+    found = {link_of(model): None}
+    for tensor in (*model.parameters(), *model.buffers()):
+        found[getattr(type(tensor), "_poptorch_link", None)] = None
+    return [link for link in found if link is not None]
+
+
 @contextlib.contextmanager
 def plain_tensors(model: torch.nn.Module) -> Iterator[None]:
     """Run the body with the module's tensors as ordinary ones, so that nothing is copied when they are looked at."""

@@ -131,7 +131,7 @@ class PoplarExecutor(Attachment):
         self._groupings: dict[str, Grouping] = {}
         self._attached = False
         self._device_ahead = False
-        self._uploaded = 0
+        self._uploaded: dict[Link, int] = {}
         self._trainer = Trainer(self._options.relax_optimizer_checks, self._hand_over_optimizer_state)
         self._latencies = Latencies()
         self._anchored: dict[str, np.ndarray] = {}
@@ -295,11 +295,8 @@ class PoplarExecutor(Attachment):
 
     def _before_run(self, program: Program) -> None:
         """Bring what was changed on the host, by other executors or by loading, to the device."""
-        link = link_of(self._user_model)
-        if link is not None and link is not self._link:
-            link.refresh()
-            if link.version != self._uploaded:
-                self.copyWeightsToDevice()
+        if self._trained_elsewhere() != self._uploaded:
+            self.copyWeightsToDevice()
         self._trainer.write_new_state(program)
 
     @property
