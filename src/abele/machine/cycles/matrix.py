@@ -139,6 +139,7 @@ def amp_nx1(
     row: Count = 0,
     kernel_height: int = 1,
     out_group: int | None = None,
+    wide: bool = False,
 ) -> Count:
     """Tile cycles of a convolution with ``kernel`` positions on the matrix unit.
 
@@ -148,7 +149,7 @@ def amp_nx1(
         row: length of an output row on the tile; a worker's share is cut at row ends (0: never cut).
         kernel_height: kernel rows taken by one load of weights (1, 2 or 4), each with that much fewer
             input channels in a block.
-        groups, in_chans, out_chans, out_group: as for ``Amp1x1``.
+        groups, in_chans, out_chans, out_group, wide: as for ``Amp1x1``; blocks of four rows are never loaded wide.
 
     The published formula takes the 9 cycles that a worker saves by keeping its state off every run of positions;
     what was measured (60 points of the T10/Elk cost model, to within 1 %) takes 8 of them off once for a worker.
@@ -161,7 +162,8 @@ def amp_nx1(
     outs = ceil_div(out_chans, out_group)
     passes = ceil_div(out_group, units)
     steps = ceil_div(kernel, kernel_height)
-    load = weight_load_cycles(chip, dtype, units) + {1: 15, 2: 46, 4: 60}[kernel_height] + 3
+    load = weight_load_cycles(chip, dtype, units, wide and kernel_height < 4)
+    load += {1: 15, 2: 46, 4: 60}[kernel_height] + 3
 
     half_partials = dtype_bytes(partials) == 2
 

@@ -22,8 +22,9 @@ def vertex_cycles(
     dtype: str,
     partials: str,
     turned: Sequence[bool],
+    wide: bool = False,
 ) -> Any:
-    """Tile cycles of one block of a map by ``method``.
+    """Tile cycles of one block of a map by ``method``; ``wide``: see ``loads_wide``.
 
     The gradient of the input meets ``kernel / stride`` taps at a position, or none where the stride is longer. That of
     the weights is a product: output channels by (input channels and taps), summed over batch and field. Input
@@ -35,10 +36,12 @@ def vertex_cycles(
     field = math.prod((lengths[key] for key in field_names), start=n)
     taps = math.prod(kernel)
     types = {"dtype": dtype, "partials": partials}
+    amp: dict[str, Any] = types | ({"wide": True} if wide else {})
     if name == "conv_weight_grad":
         outs, positions = (c * taps, o) if method == "amp_swapped" else (o, c * taps)
         vertex = "Hmac" if method == "hmac" else "Amp1x1"
-        cycles = chip.estimate(vertex, field=positions, in_chans=field, out_chans=outs, groups=g, **types)
+        how = types if method == "hmac" else amp
+        cycles = chip.estimate(vertex, field=positions, in_chans=field, out_chans=outs, groups=g, **how)
         for turn, rows in zip(turned, (o, c), strict=True):
             if turn:
                 cycles = cycles + chip.estimate("Transpose", rows=rows, cols=field, dtype=dtype, blocks=g)
@@ -51,7 +54,7 @@ def vertex_cycles(
             field = field * (-(-lengths[key] * k // s) if k < s else lengths[key])
     row = lengths[field_names[-1]]
     if method == "amp" and taps == 1:
-        cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **types)
+        cycles = chip.estimate("Amp1x1", field=field, in_chans=ins, out_chans=outs, groups=g, **amp)
     elif method == "amp":
         shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
         group = chip.amp_in_group(dtype)
@@ -67,7 +70,7 @@ def vertex_cycles(
         for h, count in steps.items():
             block = max(1, group // h)
             arranged = _arranging(chip, lengths, field_names, kernel, strides, ins, block, dtype, h > 1)
-            found.append(chip.estimate("AmpNx1", **shape, kernel=count, kernel_height=h, **types) + arranged)
+            found.append(chip.estimate("AmpNx1", **shape, kernel=count, kernel_height=h, **amp) + arranged)
         cycles = np.minimum.reduce(found)
     elif method == "hmac":
         shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}

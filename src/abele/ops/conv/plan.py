@@ -22,9 +22,9 @@ from abele.machine.chip import Chip
 from abele.ops.conv.methods import vertex_cycles
 from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
 from abele.ops.plans.halo import Halo
-from abele.ops.plans.partials import partials_type, reduce_costs, reduce_turn, reduction, set_cycles
+from abele.ops.plans.partials import adds_fast, partials_type, reduce_costs, reduce_turn, reduction, set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
-from abele.ops.plans.products import float8_methods
+from abele.ops.plans.products import float8_methods, loads_wide
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, ordered, shared_exchange
 from abele.ops.plans.vertices import region_shape
@@ -201,7 +201,7 @@ def _turned(question: Question) -> tuple[bool, bool]:
 
 def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
     """The objective: cycles of ``turns`` such maps, and how full the fullest tile gets."""
-    chip, turned = question.chip, _turned(question)
+    chip, turned, wide, fast = question.chip, _turned(question), loads_wide(question), adds_fast(question)
     free = tuple(home is None and turns == 1 for home in question.homes)
     (result,) = question.results
     result = result.with_shape((math.prod(result.shape) // turns,))
@@ -231,7 +231,7 @@ def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
             for_good = for_good + np.where(here, size, 0)
         received = each[0] + each[1]
         sums = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), turned)
-        work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums) for method in methods])
+        work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums, wide) for method in methods])
         made = it.result.elements(parts, lengths)
         depth: Any = math.prod((parts[name] for name in it.summed), start=np.int64(1))
         split = depth > 1
@@ -239,7 +239,7 @@ def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
             types = {"dtype": str(it.partials), "out": str(result.dtype)}
             cast = chip.estimate("ReducePartials", outputs=made, depth=1, **types)
             work = work + np.where(split, 0, cast)
-        summing, gathered = reduce_costs(chip, result, depth, it.partials)
+        summing, gathered = reduce_costs(chip, result, depth, it.partials, fast)
         left = np.where(split | (it.partials is not result.dtype), made * it.partials.bytes, 0)
         cycles = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
@@ -298,7 +298,7 @@ def _best_of(question: Question, it: Map, turns: int, start: Mapping[str, int] |
     lengths = {a.name: a.classes()[0][0] for a in grid.axes}
 
     def cycles(method: str) -> int:
-        types = (str(it.dtype), str(it.partials), (False, False))
+        types = (str(it.dtype), str(it.partials), (False, False), loads_wide(question))
         return int(vertex_cycles(chip, it.name, method, lengths, it.kernel, it.strides, *types))
 
     return _Choice(score, grid, min(methods, key=cycles), turns)
@@ -322,6 +322,8 @@ def plan_conv(question: Question) -> Plan:
         "turned": _turned(question),
         "turns": tuple(o.axes.index("turn") if "turn" in o.axes else -1 for o in it.part(turns).operands),
     }
+    if loads_wide(question):
+        attributes["wide"] = True
     kind = _kind(it.name, choice.method)
     split = [grid.axis(name) for name in it.summed if grid.axes[grid.axis(name)].parts > 1]
     counts = tuple(grid.axes[i].parts for i in split)
@@ -344,7 +346,7 @@ def plan_conv(question: Question) -> Plan:
         sets.append(ComputeSet(kind, grid, reads, (Access(f"tmp{turn}", made),), attributes))
         temporaries.append(TensorType((depth, *shape), it.partials))
         if turns > 1:
-            summed, home = reduce_turn(question.chip, (depth, *shape), at, turn, turns)
+            summed, home = reduce_turn(question, (depth, *shape), at, turn, turns)
             sets.append(summed)
     if split and turns == 1:
         done = reduction(question, 0, depth, made=home)
@@ -409,7 +411,16 @@ def _cycles(name: str):
         a: Mapping[str, Any] = work.attributes
         dtype, partials, out = str(work.read_types[0].dtype), a["partials"], str(work.write_types[0].dtype)
         total = vertex_cycles(
-            chip, name, a["method"], work.lengths, a["kernel"], a["strides"], dtype, partials, a["turned"]
+            chip,
+            name,
+            a["method"],
+            work.lengths,
+            a["kernel"],
+            a["strides"],
+            dtype,
+            partials,
+            a["turned"],
+            bool(a.get("wide")),
         )
         if out != partials:
             total = total + chip.estimate(

@@ -20,9 +20,9 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.matmul.op import product_sizes
 from abele.ops.plans.layouts import covers, fullest, own, split_dims, view
-from abele.ops.plans.partials import partials_type, reduce_costs, set_cycles
+from abele.ops.plans.partials import adds_fast, partials_type, reduce_costs, set_cycles
 from abele.ops.plans.planning import Question
-from abele.ops.plans.products import METHODS, float8_methods, vertex_cycles
+from abele.ops.plans.products import METHODS, float8_methods, loads_wide, vertex_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, Dimension, Parts, score_of, search
 from abele.ops.plans.sharing import aligned_first, shared_exchange
 from abele.schedule.geometry import kept
@@ -153,6 +153,7 @@ class _Terms:
         free: operands that lie nowhere yet.
         arranged: cycles in which an operand is transposed at once, ``None`` where it need not be.
         result: the type of one product's result, flat.
+        wide, fast: see ``loads_wide`` and ``adds_fast``.
     """
 
     chip: Chip
@@ -163,6 +164,8 @@ class _Terms:
     arranged: tuple[int | None, int | None]
     result: TensorType
     proportion: float
+    wide: bool
+    fast: bool
 
     @classmethod
     def of(cls, question: Question, product: Product, swapped: bool, turns: int) -> _Terms:
@@ -172,7 +175,8 @@ class _Terms:
         result = question.results[0].with_shape((math.prod(question.results[0].shape) // turns,))
         free = (first is None and turns == 1, second is None and turns == 1)
         proportion = question.options.memory_proportion
-        return cls(question.chip, product, swapped, turns, free, (arranged[0], arranged[1]), result, proportion)
+        more = (arranged[0], arranged[1]), result, proportion, loads_wide(question), adds_fast(question)
+        return cls(question.chip, product, swapped, turns, free, *more)
 
     @property
     def methods(self) -> list[str]:
@@ -231,7 +235,7 @@ def _costs(terms: _Terms):
         sizes, each = receive(parts, known)
         received = each[0] + each[1]
         sums = (groups, m, n, k, str(dtype), str(product.partials))
-        work = np.minimum.reduce([vertex_cycles(chip, method, *sums) for method in methods])
+        work = np.minimum.reduce([vertex_cycles(chip, method, *sums, wide=terms.wide) for method in methods])
         for i, at_once in enumerate(terms.arranged):
             if at_once is not None:
                 each_turn = transposing(chip, product, i, groups, lengths)
@@ -242,7 +246,7 @@ def _costs(terms: _Terms):
             types = {"dtype": str(product.partials), "out": str(result.dtype)}
             cast = chip.estimate("ReducePartials", outputs=made, depth=1, **types)
             work = work + np.where(split, 0, cast)
-        summing, gathered = reduce_costs(chip, result, parts["k"], product.partials)
+        summing, gathered = reduce_costs(chip, result, parts["k"], product.partials, terms.fast)
         left = np.where(split | (product.partials is not result.dtype), made * product.partials.bytes, 0)
         cycles = set_cycles(chip) + shared_exchange(chip, names, parts, each, followed)[0] + work + summing
         temporary = np.maximum(received + left, left + gathered)
@@ -349,7 +353,7 @@ def _cheapest(terms: _Terms, grid: Grid) -> str:
     largest = {axis.name: max(1, axis.classes()[0][0]) for axis in grid.axes}
     groups = math.prod(largest[name] for name in product.names)
     sizes = (groups, largest["m"], largest["n"], largest["k"], str(product.dtype), str(product.partials))
-    return min(terms.methods, key=lambda method: int(vertex_cycles(terms.chip, method, *sizes)))
+    return min(terms.methods, key=lambda method: int(vertex_cycles(terms.chip, method, *sizes, wide=terms.wide)))
 
 
 def view_of(grid: Grid, names: Sequence[str], axis: str, turns: int, turn: int | None) -> Layout:

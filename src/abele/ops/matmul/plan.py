@@ -30,7 +30,7 @@ from abele.ops.matmul.stationary import Stationary, multiply, place, stationary
 from abele.ops.plans.layouts import read_like
 from abele.ops.plans.partials import reduce_turn, reduction
 from abele.ops.plans.planning import Question, make_plan, plan_for, read
-from abele.ops.plans.products import vertex_cycles
+from abele.ops.plans.products import loads_wide, vertex_cycles
 from abele.ops.plans.vertices import region_shape
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
@@ -68,6 +68,8 @@ def _plan_blocks(question: Question, product: Product) -> Plan:
         "turns": turns,
         "axis": axis,
     }
+    if loads_wide(question):
+        attributes["wide"] = True
     k = grid.axes[grid.axis("k")]
     sets: list[ComputeSet] = []
     temporaries: list[TensorType] = []
@@ -90,7 +92,7 @@ def _plan_blocks(question: Question, product: Product) -> Plan:
         sets.append(ComputeSet(_KINDS[choice.method], grid, reads, writes, attributes))
         temporaries.append(TensorType(made.shape, product.partials))
         if turns > 1:
-            summed, home = reduce_turn(question.chip, made.shape, out.index(axis), turn, turns)
+            summed, home = reduce_turn(question, made.shape, out.index(axis), turn, turns)
             sets.append(summed)
     temporaries += [question.operands[i] for i in before]
     if turns == 1 and k.parts > 1:
@@ -294,6 +296,7 @@ def _cycles(chip: Chip, work: Work) -> np.ndarray:
         dtype,
         partials,
         work.attributes["turned"],
+        bool(work.attributes.get("wide")),
     )
     out = str(work.write_types[0].dtype)
     if out != partials:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from abele.ir.graph import Attributes
+from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
@@ -25,6 +25,14 @@ from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
 def partials_type(dtype: DType, partials: object) -> DType:
     """The type in which products of ``dtype`` are summed: half of 8-bit floats, and where the program asks for it."""
     return DType.F16 if dtype.is_float8 or (dtype is DType.F16 and partials == "f16") else DType.F32
+
+
+def adds_fast(question: Question) -> bool:
+    """Whether partial sums are added at twice the rate: for the planner ``best`` they lie in interleaved memory.
+
+    An option of the vendor's library that it leaves off (graphcore/poplibs, poplin: enableFastReduce).
+    """
+    return question.options.planner == "best" and "ReducePartials" not in question.chip.vertex_costs
 
 
 TWO_STAGES, THREE_STAGES = 16, 125
@@ -88,7 +96,8 @@ def reduction(
     """
     type, chip = question.results[0], question.chip
     partials = partials_type(type.dtype, question.attribute("partials"))
-    home, near = _home(chip, type, depth, partials, first, made)
+    fast = adds_fast(question)
+    home, near = _home(chip, type, depth, partials, first, made, fast)
     sets: list[ComputeSet] = []
     temporaries: list[TensorType] = []
     name, have = f"tmp{temporary}", depth
@@ -99,33 +108,36 @@ def reduction(
         spans = tuple(Span(None if span.axis is None else span.axis + 1) for span in part.spans)
         read = Layout(grid, (have, *part.shape), (Span(0), *spans))
         write = Layout(grid, (count, *part.shape), (Span.part_of(0, group), *spans))
-        sets.append(_sum(name, read, f"tmp{spare + len(temporaries)}", write))
+        sets.append(_sum(name, read, f"tmp{spare + len(temporaries)}", write, fast))
         temporaries.append(TensorType((count, *part.shape), partials))
         name, have = sets[-1].writes[0].name, count
-    sets.append(_sum(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)), "out0", home))
+    sets.append(_sum(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)), "out0", home, fast))
     return Reduction(tuple(sets), tuple(temporaries), home)
 
 
-def reduce_turn(chip: Chip, made: tuple[int, ...], at: int, turn: int, turns: int) -> tuple[ComputeSet, Layout]:
+def reduce_turn(question: Question, made: tuple[int, ...], at: int, turn: int, turns: int) -> tuple[ComputeSet, Layout]:
     """Sum the partials of one turn, temporary ``turn`` of shape ``made``, into its part of the first result.
 
     ``at``: the dimension of the result that the turns divide. Also where the result of all turns lies.
     """
     rows, columns = math.prod(made[1 : 1 + at]), math.prod(made[1 + at :])
-    split = split_dims((rows, columns), chip.tiles, names=("r", "c"))
-    grid = Grid((*split.axes, Axis("turn", 1)), chip.tiles)
+    tiles = question.chip.tiles
+    split = split_dims((rows, columns), tiles, names=("r", "c"))
+    grid = Grid((*split.axes, Axis("turn", 1)), tiles)
     seen = (rows, turns, columns)
     write = Layout(grid, seen, (Span(0), Span(2, offset=turn), Span(1)))
     partial = Layout(grid, (made[0], rows, columns), (Span(), Span(0), Span(1)))
-    return _sum(f"tmp{turn}", partial, "out0", write), Layout(grid, seen, (Span(0), Span(), Span(1)))
+    summed = _sum(f"tmp{turn}", partial, "out0", write, adds_fast(question))
+    return summed, Layout(grid, seen, (Span(0), Span(), Span(1)))
 
 
-def _sum(source: str, read: Layout, target: str, write: Layout) -> ComputeSet:
-    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),))
+def _sum(source: str, read: Layout, target: str, write: Layout, fast: bool) -> ComputeSet:
+    how: dict[str, Attribute] = {"interleaved": True} if fast else {}
+    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),), how)
 
 
 def _home(
-    chip: Chip, result: TensorType, depth: int, partials: DType, first: int, made: Layout | None
+    chip: Chip, result: TensorType, depth: int, partials: DType, first: int, made: Layout | None, fast: bool
 ) -> tuple[Layout, Layout]:
     """Where a sum of partials lies, and the blocks that it is cut from: near its partials, in its own dimensions, or
     flat."""
@@ -140,19 +152,22 @@ def _home(
             there = 1
     if not result.size:
         return found[-1]
-    costs = [float(_summing(chip, result, fullest(layout), depth, partials)) for layout, _ in found[there:]]
+    costs = [float(_summing(chip, result, fullest(layout), depth, partials, fast)) for layout, _ in found[there:]]
     if there:
-        costs.insert(0, float(_summing(chip, result, fullest(found[0][0]), depth, partials, there)))
+        costs.insert(0, float(_summing(chip, result, fullest(found[0][0]), depth, partials, fast, there)))
     return next(pair for pair, cost in zip(found, costs, strict=True) if cost <= MOST_UNEVEN * min(costs))
 
 
-def _summing(chip: Chip, result: TensorType, outputs: int, depth: Any, partials: DType, there: int = 0) -> Any:
+def _summing(
+    chip: Chip, result: TensorType, outputs: int, depth: Any, partials: DType, fast: bool, there: int = 0
+) -> Any:
     """Cycles of the sum of ``depth`` partials of ``outputs`` elements on a tile, and of their exchange, in stages.
     ``there``: partials that lie on the tile of the sum, where it takes one stage."""
 
     def stage(have: Any, count: Any, out: DType) -> Any:
         each, outs = -(-have // count), np.maximum(1, outputs * count)
-        work = chip.estimate("ReducePartials", outputs=outs, depth=each, dtype=str(partials), out=str(out))
+        types: dict[str, Any] = {"dtype": str(partials), "out": str(out)} | ({"interleaved": True} if fast else {})
+        work = chip.estimate("ReducePartials", outputs=outs, depth=each, **types)
         return work + exchange_cycles(chip, (each - there) * outs * partials.bytes)
 
     have, total = np.asarray(depth, np.int64), np.int64(0)
@@ -167,8 +182,11 @@ def set_cycles(chip: Chip) -> int:
     return chip.sync_cycles + chip.compute_set_cycles
 
 
-def reduce_costs(chip: Chip, result: TensorType, depth: np.ndarray, partials: DType) -> tuple[np.ndarray, np.ndarray]:
-    """Cycles of a reduction of ``depth`` partials with its exchange, and bytes received by the fullest tile."""
+def reduce_costs(
+    chip: Chip, result: TensorType, depth: np.ndarray, partials: DType, fast: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cycles of a reduction of ``depth`` partials with its exchange, and bytes received by the fullest tile; ``fast``:
+    see ``adds_fast``."""
     outputs = max(1, fullest(flat(result, chip)) if result.size else 1)
     received = np.where(depth > 1, depth * outputs * partials.bytes, 0)
-    return np.where(depth > 1, set_cycles(chip) + _summing(chip, result, outputs, depth, partials), 0), received
+    return np.where(depth > 1, set_cycles(chip) + _summing(chip, result, outputs, depth, partials, fast), 0), received

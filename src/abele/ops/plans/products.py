@@ -6,6 +6,7 @@ import numpy as np
 
 from abele.errors import Unsupported
 from abele.machine.chip import Chip
+from abele.ops.plans.planning import Question
 
 METHODS = ("amp", "amp_swapped", "hmac", "hmac_swapped", "outer")
 """Vertices of a product; swapped ones take the left operand as weights: the transpose of the product is made."""
@@ -21,19 +22,39 @@ def float8_methods(chip: Chip, operation: str, methods: tuple[str, ...]) -> tupl
     )
 
 
+def loads_wide(question: Question) -> bool:
+    """Whether matrix units load weights at the rate of interleaved memory: for the planner ``best`` they lie there.
+
+    An option of the vendor's library that it leaves off (graphcore/poplibs, poplin: use128BitConvUnitLoad).
+    """
+    chip = question.chip
+    faster = chip.coefficient_wide_load_bytes_per_cycle > chip.coefficient_load_bytes_per_cycle
+    return faster and question.options.planner == "best" and not {"Amp1x1", "AmpNx1"} & set(chip.vertex_costs)
+
+
 def vertex_cycles(
-    chip: Chip, method: str, groups, m, n, k, dtype: str, partials: str, turned: tuple[bool, bool] = (False, False)
+    chip: Chip,
+    method: str,
+    groups,
+    m,
+    n,
+    k,
+    dtype: str,
+    partials: str,
+    turned: tuple[bool, bool] = (False, False),
+    wide: bool = False,
 ):
-    """Tile cycles of ``groups`` products of M × K by K × N; ``turned``: which operands are transposed on the tile."""
+    """Tile cycles of ``groups`` products of M × K by K × N; ``turned``: which operands are transposed on the tile;
+    ``wide``: see ``loads_wide``."""
     m, n, k, groups = (np.maximum(v, 1) for v in (m, n, k, groups))
     field, outs = (n, m) if method.endswith("_swapped") else (m, n)
     if method == "outer":
         cycles = chip.estimate("OuterProduct", field=field, out_chans=outs, groups=groups, dtype=dtype)
     else:
         name = "Amp1x1" if method.startswith("amp") else "Hmac"
-        cycles = chip.estimate(
-            name, field=field, in_chans=k, out_chans=outs, groups=groups, dtype=dtype, partials=partials
-        )
+        sizes = {"field": field, "in_chans": k, "out_chans": outs, "groups": groups}
+        how = {"wide": True} if wide and name == "Amp1x1" else {}
+        cycles = chip.estimate(name, **sizes, dtype=dtype, partials=partials, **how)
     for turn, rows in zip(turned, (m, n), strict=True):
         if turn:
             cycles = cycles + chip.estimate("Transpose", rows=rows, cols=k, dtype=dtype, blocks=groups)
