@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from abele.errors import DataDependent, Unsupported
 from abele.importers.torch import capture
 from tests.torchops.cases import Draw
-from tests.torchops.checking import Program, check_forward, check_gradient
+from tests.torchops.checking import Program, check_forward, check_gradient, values_of
 
 normal = Draw(21).normal
 M, K, V = normal(3, 4, 5), torch.tensor([1, 2, -1]), normal(4, 5)
@@ -93,6 +94,16 @@ REFUSED: dict[str, tuple[Program, tuple[Any, ...], type[Exception], str]] = {
         "axis 0",
     ),
 }
+
+
+def test_a_matrix_without_an_answer_spoils_nothing_else() -> None:
+    """As arithmetic does: NaN or infinity, for this matrix alone. Torch would raise."""
+    singular = torch.stack([torch.zeros(2, 2), 2 * torch.eye(2)])
+    captured = capture(lambda a: (torch.linalg.inv(a), torch.linalg.cholesky(a - torch.eye(2))), (singular,))
+    inverse, factor = list(values_of(captured, (singular,)).values())
+    assert not np.isfinite(inverse[0]).all() and not np.isfinite(factor[0]).all()
+    np.testing.assert_allclose(inverse[1], np.eye(2) / 2)
+    np.testing.assert_allclose(factor[1], np.eye(2))
 
 
 @pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)

@@ -30,7 +30,7 @@ class Arg:
     """One operand of a sample: its type and how to draw values for it.
 
     ``draw``: ``normal``, ``uniform`` in [low, high), ``integers`` in [low, high), ``distinct`` (all different, so
-    that an arg-max has no ties), ``boolean``.
+    that an arg-max has no ties), ``boolean``, ``definite`` (matrices that are symmetric and positive definite).
     """
 
     type: TensorType
@@ -51,6 +51,9 @@ class Arg:
             return rng.integers(0, 2, shape).astype(dtype)
         if self.draw == "distinct":
             return (rng.permutation(self.type.size).reshape(shape) / max(1, self.type.size) * 4 - 2).astype(dtype)
+        if self.draw == "definite":
+            root = rng.standard_normal(shape)
+            return (root @ root.swapaxes(-1, -2) / shape[-1] + np.eye(shape[-1])).astype(dtype)
         raise ValueError(f"unknown draw {self.draw!r}")
 
 

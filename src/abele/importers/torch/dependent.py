@@ -41,7 +41,10 @@ OPERATIONS: dict[str, tuple[str, str]] = {
 }
 
 INSTEAD = {
-    "linalg_eig": "Compute it outside the model.",
+    "linalg_eig": "Compute it outside the model, or use torch.linalg.eigh for a symmetric matrix.",
+    "linalg_pinv": "Use torch.linalg.solve or qr, or torch.linalg.svd with the small values cut off.",
+    "linalg_lu_factor_ex": "Use torch.linalg.solve, inv or slogdet.",
+    "linalg_lu": "Use torch.linalg.solve, inv, slogdet or qr.",
     "_pack_padded_sequence": "Give recurrent layers a padded tensor, and mask the padding in what is made of it.",
     "resize_": "Create a tensor of the new shape.",
     "set_": "Copy the values with copy_ or bind the name to the other tensor.",

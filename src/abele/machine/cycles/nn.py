@@ -170,3 +170,12 @@ def ctc_beam_search(chip: Any, *, steps: Count, candidates: Count, samples: Coun
     """Tile cycles to grow, merge and rank ``candidates`` (beams by classes) in each of ``steps``."""
     each = ceil_div(candidates, chip.workers) * (2 * _LOG_SUM + 8 * largest(log2_ceil(candidates), 1))
     return chip.supervisor_call_cycles + samples * steps * chip.workers * (30 + each)
+
+
+@estimate("Factorize", source="operations counted", confidence="assumed", code_bytes=1800)
+def factorize(chip: Any, *, flops: int, columns: Count, matrices: Count = 1) -> Count:
+    """Tile cycles to factorise ``matrices``, each of ``flops`` multiplications and additions over ``columns`` columns.
+
+    Workers share the rows: two floats to a multiply-add, and a load for each; they meet after every column.
+    """
+    return chip.supervisor_call_cycles + matrices * (flops // 2 + columns * 8 * chip.workers)

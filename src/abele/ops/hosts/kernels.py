@@ -117,6 +117,9 @@ NO_KERNEL: Mapping[str, str] = {
         ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "replica_shard"),
         "the engine does it over all replicas",
     ),
+    **dict.fromkeys(
+        ("cholesky", "solve", "triangular_solve", "slogdet", "qr", "eigh", "svd"), "LAPACK does it, through NumPy"
+    ),
     "ctc_beam_search": "its beams are Python's dictionaries",
     "ctc_loss": "NumPy walks the lattice, all samples and places at once",
     "ctc_loss_gradient": "as ctc_loss",
