@@ -19,6 +19,7 @@ POINTS = list(csv.DictReader((Path(__file__).parent / "data/matrix_unit_cycles.c
 EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
     "Ctc": ({"steps": 50, "places": 21, "samples": 2, "walks": 2, "classes": 30}, ("steps", "places", "samples")),
     "CtcBeamSearch": ({"steps": 50, "candidates": 300, "samples": 2}, ("steps", "candidates", "samples")),
+    "Factorize": ({"flops": 9000, "columns": 30, "matrices": 2}, ("flops", "columns", "matrices")),
     "Amp1x1": ({"field": 50, "in_chans": 40, "out_chans": 24, "groups": 2}, ("field", "in_chans", "out_chans")),
     "AmpNx1": ({"field": 50, "in_chans": 20, "out_chans": 24, "kernel": 9, "row": 7}, ("field", "in_chans")),
     "Hmac": ({"field": 50, "in_chans": 6, "out_chans": 3, "kernel": 9}, ("field", "in_chans", "out_chans")),
