@@ -34,7 +34,8 @@ class AsynchronousDataAccessor:
         miss_sleep_time_in_ms: how long to sleep when no element is ready before looking again.
         load_indefinitely: start over at the end of the data, so that one can iterate again.
         early_preload: load before an iterator is created.
-        sharing_strategy: how the process is started; ``Fork`` needs no pickling of the data set.
+        sharing_strategy: how the process is started; ``Fork`` needs no pickling of the data set. With ``FileSystem``
+            torch leaves a small process of its own, which keeps shared files, until the program ends.
         rebatched_size: cut the batches of the data set into batches of this many elements.
     """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
+import time
 import weakref
 from typing import Any
 
@@ -44,6 +46,7 @@ class WorkerHandle:
             # The server imports PyTorch once; else every worker would, which takes seconds.
             context.set_forkserver_preload(["__main__", "torch", "poptorch.dataloader"])
         self._pause = worker.pause
+        self._files: list[str] = []
         self._position = 0
         self._holds: int | None = None
         self._fresh = True
@@ -55,6 +58,7 @@ class WorkerHandle:
         try:
             process.start()
         except Exception as error:
+            self._conn.close()
             raise Error(
                 f"The data loader's worker thread failed to start: its data set cannot be sent to another process "
                 f"({error}). Define it, its collate function and its sampler at the top level of a module, or use "
@@ -62,14 +66,15 @@ class WorkerHandle:
             ) from error
         finally:
             theirs.close()
-        self._process = process
-        self._owner = os.getpid()
-        _live.add(self)
+            if process.pid is not None:  # also when Ctrl-C comes just now
+                self._process, self._owner = process, os.getpid()
+                _live.add(self)
         logger.debug("AsynchronousDataAccessor worker process: %d", process.pid)
         first = self._receive("failed to start")
         if not isinstance(first, Ring):
             raise Error(f"The data loader's worker thread failed to start: it sent {first!r}.")
-        self._data_buffers = RingReader(first)
+        self._data_buffers: Any = RingReader(first)
+        self._files = first.files() if worker.file_sharing else []
 
     def _receive(self, what: str) -> Any:
         """The worker's next message; an error when it has failed or died instead."""
@@ -82,18 +87,21 @@ class WorkerHandle:
         except (EOFError, OSError):
             # The kernel resets the pipe of a process that is killed with commands unread.
             return self._died(what)
+        except BaseException:  # Ctrl-C in the middle of a message: what follows could not be read
+            self.stop()
+            raise
         if isinstance(message, Failure):
             self.stop()
             raise Error(f"The data loader's worker thread {what}. It raised:\n{message.traceback}")
         return message
 
     def _died(self, what: str) -> Any:
-        self._process.join(PATIENCE)
+        _join(self._process)
         code = self._process.exitcode
         self.stop()
         if code == _UNGUARDED:
             raise Error(_GUARD) from None
-        raise Error(f"The data loader's worker thread {what}: its process ended with exit code {code}.")
+        raise Error(f"The data loader's worker thread {what}: its process ended with exit code {code}{_meaning(code)}.")
 
     def _ask(self, command: Command) -> None:
         try:
@@ -146,18 +154,58 @@ class WorkerHandle:
         if process is None or os.getpid() != self._owner:
             return
         _live.discard(self)
-        with contextlib.suppress(OSError, ValueError):
-            self._conn.send(Command.Shutdown)
-        for insist in (process.terminate, process.kill):
-            process.join(PATIENCE)
-            if process.is_alive():
-                insist()
-        process.join()
-        self._conn.close()
+        pid = process.pid
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                self._conn.send(Command.Shutdown)
+            for insist in (process.terminate, process.kill):
+                if not _join(process):
+                    insist()
+            _join(process)
+        except BaseException:  # Ctrl-C again, from a user who does not want to wait
+            process.kill()
+            _join(process)
+            raise
+        finally:
+            if process.exitcode != 0:
+                _kill_group(pid)
+            process.close()
+            self._conn.close()
+            self._data_buffers = None  # the shared memory goes, but for what the user still holds
+            for name in self._files:  # torch would keep them until this process ends, were the worker killed
+                with contextlib.suppress(OSError):
+                    os.unlink(f"/dev/shm{name}")
 
     def __del__(self) -> None:
         if getattr(self, "_process", None) is not None:
             self.stop()
+
+
+def _join(process: Any) -> bool:
+    """Wait for a process at most ``PATIENCE`` seconds; whether it has ended.
+
+    Not by ``Process.join``, which waits for a pipe that torch's keeper of shared files may hold open.
+    """
+    until = time.monotonic() + PATIENCE
+    while process.is_alive() and time.monotonic() < until:
+        time.sleep(0.005)
+    return not process.is_alive()
+
+
+def _meaning(code: int | None) -> str:
+    """What an exit code says of why, in brackets, or nothing."""
+    if code is None or code >= 0:
+        return ""
+    number = signal.Signals(-code)
+    causes = {signal.SIGKILL: "; the system may have run out of memory", signal.SIGBUS: "; /dev/shm may be full"}
+    return f" ({number.name}{causes.get(number, '')})"
+
+
+def _kill_group(leader: int) -> None:
+    """Kill what a worker that was killed has left behind: its own workers, which are of its process group."""
+    if hasattr(os, "killpg") and leader != os.getpgrp():
+        with contextlib.suppress(OSError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 class RingReader:

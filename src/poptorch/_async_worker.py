@@ -49,6 +49,11 @@ class Ring:
     buffers: list[list[torch.Tensor]]
     element: Any
 
+    def files(self) -> list[str]:
+        """The names of its pieces of shared memory, where those are files."""
+        storages = [t.untyped_storage() for t in (self.states, self.rows, *(b for slot in self.buffers for b in slot))]
+        return [storage._share_filename_cpu_()[1].decode() for storage in storages if storage.nbytes()]
+
 
 @dataclasses.dataclass
 class Failure:
@@ -109,10 +114,10 @@ class Worker:
         """The main function of the process."""
         # Ctrl-C reaches every process of a terminal or notebook; only the reader decides when to stop.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if hasattr(os, "setpgid"):
+            os.setpgid(0, 0)  # a group with the loader's own workers, which the reader can end as one
         if readers_end is not None:
             readers_end.close()  # inherited by fork; while it is open here, the reader's end of file is not seen
-        if self.file_sharing:
-            torch.multiprocessing.set_sharing_strategy("file_system")
         # The loader's own workers are forked from here, which is quick, and safe in a process of one thread;
         # they would else be started like this process, each importing PyTorch anew.
         multiprocessing.set_start_method("fork", force=True)
@@ -124,7 +129,7 @@ class Worker:
         self._started = False
         try:
             self._loop(self.make())
-        except (_Stopped, EOFError, BrokenPipeError, ConnectionResetError):
+        except _Stopped:
             pass
         except Exception:
             self._report(traceback.format_exc())
@@ -172,14 +177,18 @@ class Worker:
 
     def _make_ring(self, element: Any) -> None:
         tensors = flatten(element)
+        usual = torch.multiprocessing.get_sharing_strategy()
+        if self.file_sharing:  # for the ring alone: what the loader's own workers send is unlinked as it comes
+            torch.multiprocessing.set_sharing_strategy("file_system")
         self._ring = Ring(
             torch.zeros(self.slots, dtype=torch.uint8).share_memory_(),
             torch.full((self.slots,), -1, dtype=torch.int64).share_memory_(),
             [[torch.empty_like(t, memory_format=torch.contiguous_format).share_memory_() for t in tensors]
              for _ in range(self.slots)],
-            map_tensors(element, lambda t: torch.empty(0)),
+            map_tensors(element, lambda t: torch.empty(0, device="meta")),
         )  # fmt: skip
-        self._pipe.send(self._ring)
+        self._send(self._ring)
+        torch.multiprocessing.set_sharing_strategy(usual)
 
     def _advance(self, ring: Ring, state: int) -> None:
         ring.states[self._position] = state
@@ -204,10 +213,19 @@ class Worker:
             elif not _parent_lives():
                 raise _Stopped
 
+    def _send(self, message: Any) -> None:
+        try:
+            self._pipe.send(message)
+        except OSError:
+            raise _Stopped from None
+
     def _obey(self) -> None:
         """Carry out the commands that have come."""
         while self._pipe.poll():
-            command = self._pipe.recv()
+            try:
+                command = self._pipe.recv()
+            except (EOFError, OSError):
+                raise _Stopped from None
             if command is Command.Shutdown:
                 raise _Stopped
             if command is Command.Start:
@@ -215,7 +233,7 @@ class Worker:
             elif command is Command.Reset and self._ring is not None:
                 self._ring.states.fill_(FREE)
                 self._position = 0
-                self._pipe.send(Command.Reset)
+                self._send(Command.Reset)
                 raise _Restarted
 
 
@@ -253,4 +271,14 @@ def fill(ring: Ring, slot: int, element: Any) -> None:
 
 def _parent_lives() -> bool:
     parent = multiprocessing.parent_process()
-    return parent is None or parent.is_alive()
+    if parent is None:
+        return True
+    if not parent.is_alive():
+        return False
+    try:  # a process that was forked since may hold open what tells of the parent's end
+        os.kill(parent.pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
