@@ -169,7 +169,6 @@ class WorkerHandle:
         finally:
             if process.exitcode != 0:
                 _kill_group(pid)
-            process.close()
             self._conn.close()
             self._data_buffers = None  # the shared memory goes, but for what the user still holds
             for name in self._files:  # torch would keep them until this process ends, were the worker killed

@@ -13,6 +13,7 @@ import enum
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -132,16 +133,24 @@ class Worker:
         except _Stopped:
             pass
         except Exception:
-            self._report(traceback.format_exc())
+            self._report()
         finally:
             pipe.close()
 
-    def _report(self, text: str) -> None:
-        try:
-            os.write(2, text.encode())
-            self._pipe.send(Failure(text))
-        except OSError:
-            pass  # the reader is gone; standard error has what there is to say
+    def _report(self) -> None:
+        """Tell the reader what was raised."""
+        for _ in range(2):
+            try:
+                if hasattr(signal, "SIGCHLD"):  # torch's handler raises when a worker of the loader's has died
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                text = traceback.format_exc() + _dead_child()
+                os.write(2, text.encode())
+                self._pipe.send(Failure(text))
+            except OSError:
+                pass  # the reader is gone; standard error has what there is to say
+            except RuntimeError:
+                continue  # the handler, just before it was taken off
+            return
 
     def _loop(self, dataset: Iterable[Any]) -> None:
         first_epoch = True
@@ -267,6 +276,22 @@ def fill(ring: Ring, slot: int, element: Any) -> None:
         rows = len(tensor)
         buffer[:rows].copy_(tensor)
     ring.rows[slot] = rows
+
+
+def _dead_child() -> str:
+    """What to say of a worker of the loader's own that has died, of which torch may have seen a broken pipe alone."""
+    if not isinstance(sys.exception(), ConnectionError | EOFError):
+        return ""
+    for _ in range(20):
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            break
+        if found is not None:
+            how = "signal" if found.si_code == os.CLD_KILLED else "status"
+            return f"DataLoader worker (pid {found.si_pid}) has ended with {how} {found.si_status}\n"
+        time.sleep(0.02)
+    return ""
 
 
 def _parent_lives() -> bool:
