@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from abele.compile.passes.rounding import SEED as ROUNDING_SEED
 from abele.importers.torch.dtypes import to_numpy, to_torch
 
 from ._errors import Error, require
@@ -163,10 +164,11 @@ class Attachment(Inspection):
         for name, tensor in constants.items():
             if name in program.engine.states:
                 program.engine.write(name, to_numpy(tensor))
-        if program.capture.random:
+        seeds = [name for name in ("seed", ROUNDING_SEED) if name in program.engine.states]
+        for name in seeds:
             seed = self._seed()
-            program.engine.write("seed", np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
-            program.engine.share(["seed"])
+            program.engine.write(name, np.array([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF], np.uint32))
+        program.engine.share(seeds)
         self.copyWeightsToDevice()
         self._trainer.attach(program)
 

@@ -99,10 +99,17 @@ def compile_options(
         io_tiles=places.num_io_tiles,
         overlap=overlap,
         adaptive=_adaptive(options, loss_scale) if plan is not None and scales_loss(options) else None,
+        stochastic_rounding=training and rounds_stochastically(options),
         replica_groups=tuple((name, g.size, g.stride) for name, g in (groupings or {}).items()),
         # Abele plans for all IPUs alike, so the least of the shares is kept by all of them.
         plan=dataclasses.replace(asked, memory_proportion=min(shares)) if shares else asked,
     )
+
+
+def rounds_stochastically(options: Options) -> bool:
+    """Whether half weights are rounded stochastically when they are updated."""
+    lower = options._Popart.options.get("enableStochasticRounding", False)
+    return bool(options.Precision.stochastic_rounding or lower)
 
 
 def for_all_processes(asked: CompileOptions, graph: Graph) -> CompileOptions:

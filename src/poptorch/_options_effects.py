@@ -30,9 +30,6 @@ NO_EFFECT: dict[str, dict[str, str]] = {
     "Training": {
         "convolution_dithering": _TIMING,
     },
-    "Precision": {
-        "stochastic_rounding": "results are rounded to the nearest number",
-    },
     "TensorLocation": {
         "location_accumulator": _TIMING,
     },
@@ -51,6 +48,8 @@ POPART_WITH_EFFECT = frozenset(
         "cachePath",
         "convolutionOptions",
         "enableEngineCaching",
+        "enableFloatingPointChecks",
+        "enableStochasticRounding",
         "engineOptions",
         "groupNormStridedChannelGrouping",
         "instrumentWithHardwareCycleCounter",
@@ -63,7 +62,7 @@ ENGINE_WITH_EFFECT = frozenset(
     f"autoReport.{name}" for name in ("all", "directory", "outputExecutionProfile", "outputGraphProfile")
 )
 #: Options of the lower layer that would change numbers: that they do not is worth a warning.
-_NUMERIC = frozenset({"enableFloatingPointChecks", "enableStableNorm", "enableStochasticRounding"})
+_NUMERIC = frozenset({"enableStableNorm"})
 
 
 def note(what: str, reason: str, level: int = logging.WARNING) -> None:

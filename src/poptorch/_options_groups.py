@@ -118,7 +118,10 @@ class _PrecisionOptions(OptionsDict):
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> _PrecisionOptions:
-        """Round results to half stochastically: up with the probability of the part that is cut."""
+        """Round half weights stochastically where they are updated: up with the probability of the part that is cut.
+
+        Other half results are rounded to the nearest; on the machine those would be rounded stochastically too.
+        """
         self.set(stochastic_rounding=_boolean("enableStochasticRounding", enabled))
         self._popart.options["enableStochasticRounding"] = enabled
         return self

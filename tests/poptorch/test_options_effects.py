@@ -360,9 +360,7 @@ SETTERS = {
         lambda o: o.Precision.runningStatisticsAlwaysFloat(True), "deprecated"
     ),
     "Precision.enableFloatingPointExceptions": stops_at_a_nan,
-    "Precision.enableStochasticRounding": notes(
-        lambda o: o.Precision.enableStochasticRounding(True), "Precision.stochastic_rounding"
-    ),
+    "Precision.enableStochasticRounding": compiles(lambda o: o.Precision.enableStochasticRounding(True)),
     "Precision.setPartialsType": compiles(lambda o: o.Precision.setPartialsType(torch.half)),
     "TensorLocations.numIOTiles": compiles(lambda o: o.TensorLocations.numIOTiles(32)),
     "TensorLocations.setActivationLocation": compiles(lambda o: o.TensorLocations.setActivationLocation(_off_chip())),
@@ -408,7 +406,7 @@ BELOW = {
 }
 PARTLY = {
     "other convolution options": notes(lambda o: o._Popart.set("convolutionOptions", {"a": "b"}), "[a]"),
-    "rounding below": notes(lambda o: o._Popart.set("enableStochasticRounding", True), "enableStochasticRounding"),
+    "rounding below": compiles(lambda o: o._Popart.set("enableStochasticRounding", True)),
     "optimizer tiles": notes(lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useIOTilesToLoad"),
     "anchor mode": answers(lambda: _anchors_of_every_step()),
 }

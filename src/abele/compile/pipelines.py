@@ -81,6 +81,7 @@ class CompileOptions:
             are (see ``ops/collectives/replicas.py``); gradients of the others are reduced over all replicas.
         beside: where neither is said, the planner ``best`` may set tiles aside and let the host's transfers run beside
             compute if more samples a second come of it; ``False`` where the time of a single sample counts.
+        stochastic_rounding: half weights are rounded stochastically when they are updated.
     """
 
     system: System
@@ -111,6 +112,7 @@ class CompileOptions:
     averaging: str = "post"
     beside: bool = True
     replica_groups: tuple[tuple[str, int, int], ...] = ()
+    stochastic_rounding: bool = False
 
     def __post_init__(self) -> None:
         if self.pipeline not in PIPELINES:
@@ -295,5 +297,5 @@ def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
             running and options.mean,
         ),
         Replicate(options.replicas, options.mean and not loss, sharding, running, options.replica_groups),
-        Update(optimiser, options.offload, sharding, options.adaptive),
+        Update(optimiser, options.offload, sharding, options.adaptive, options.stochastic_rounding),
     ]

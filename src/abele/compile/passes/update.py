@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.loss_scale import FACTOR, LARGE, WAITED, AdaptiveScale
+from abele.compile.passes.rounding import StochasticRounding
 from abele.compile.passes.sharding import Sharding
 from abele.errors import InvalidOption, suggest
 from abele.ir.builder import Builder
@@ -68,12 +69,14 @@ class Update:
         offload: keep the optimiser's tensors in streaming memory; they come to the tiles for their weight's update.
         sharding: the weights of which each replica updates a part, and of whose state it keeps that part alone.
         adaptive: how the loss scaling follows the gradients, or ``None`` when it does not.
+        stochastic: half weights are rounded stochastically (``passes.rounding``), else to the nearest.
     """
 
     optimiser: Optimiser
     offload: bool = False
     sharding: Sharding = field(default_factory=Sharding)
     adaptive: AdaptiveScale | None = None
+    stochastic: bool = False
     name: str = "update"
 
     def run(self, graph: Graph) -> Graph:
@@ -96,6 +99,8 @@ class Update:
             gradients = self.scaled(builder, graph, gradients)
             if self.adaptive is not None:
                 self.adapt(builder, graph, self.adaptive, outputs)
+            halves = any(states[name].dtype is DType.F16 for name in updated)
+            rounding = StochasticRounding(builder) if self.stochastic and halves else None
             step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
             for index, names in enumerate(spec.groups):
                 numbers = self.numbers(builder, index)
@@ -107,10 +112,12 @@ class Update:
                         weight = written.get(name, states[name])
                         if self.sharding.takes(weight.type):
                             parts.append(_Part(name, weight, origin, numbers))
-                            self.part(builder, parts[-1], gradients[name], step, outputs)
+                            self.part(builder, parts[-1], gradients[name], step, outputs, rounding)
                         else:
-                            self.weight(builder, name, weight, gradients[name], step, numbers, outputs)
-            self.gathered(builder, parts, outputs)
+                            self.weight(builder, name, weight, gradients[name], step, numbers, outputs, rounding)
+            self.gathered(builder, parts, outputs, rounding)
+            if rounding is not None:
+                outputs.append(rounding.following())
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
 
     def scaled(self, b: Builder, graph: Graph, gradients: Mapping[str, Value]) -> dict[str, Value]:
@@ -189,10 +196,11 @@ class Update:
         step: Value | None,
         numbers: list[Value],
         outputs: list[tuple[Value, Port]],
+        rounding: StochasticRounding | None,
     ) -> None:
         """Emit the update of one weight."""
         operands = [*([step] if step is not None else []), *numbers]
-        after = self.stepped(b, name, weight, gradient, operands, outputs)
+        after = self.stepped(b, name, weight, gradient, operands, outputs, rounding)
         outputs.append((after, Port("state", name)))
 
     def stepped(
@@ -203,6 +211,7 @@ class Update:
         gradient: Value,
         numbers: Sequence[Value],
         outputs: list[tuple[Value, Port]],
+        rounding: StochasticRounding | None,
         operation: str = "",
     ) -> Value:
         """Emit the optimiser's operation on a weight, or a part of one; its state goes to the outputs.
@@ -215,14 +224,23 @@ class Update:
         before = [b.input(type_, "state", f"optimiser.{k}.{name}") for k in kept]
         if self.offload:
             before = [b.remote_load(v) for v in before]
+        rounded = rounding if weight.dtype is DType.F16 and not operation else None
+        if rounded is not None:
+            weight, gradient = b.cast_to(weight, DType.F32), b.cast_to(gradient, DType.F32)
         operands = [weight, gradient, *before, *numbers]
         after = b.emit(operation or spec.kind, operands, dict(spec.attributes) | {"zero": self.zeros(name)})
         nexts = [b.remote_store(v) for v in after[1:]] if self.offload else after[1:]
         outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, nexts, strict=True)]
-        return after[0]
+        return after[0] if rounded is None else rounded(after[0])
 
     def part(
-        self, b: Builder, part: _Part, gradient: Value, step: Value | None, outputs: list[tuple[Value, Port]]
+        self,
+        b: Builder,
+        part: _Part,
+        gradient: Value,
+        step: Value | None,
+        outputs: list[tuple[Value, Port]],
+        rounding: StochasticRounding | None,
     ) -> None:
         """Emit the update of one replica's part of a weight; of LAMB, which needs norms of the whole, its direction."""
         part.before = b.replica_shard(part.weight, **self.sharding.groups())
@@ -230,12 +248,18 @@ class Update:
         if self.optimiser.kind == "lamb":
             rate, *rest, _ = part.numbers
             part.rate = rate
-            direction = self.stepped(b, part.name, part.before, gradient, [*numbers[:1], *rest], outputs, "lamb_step")
-            part.after = direction
+            given = [*numbers[:1], *rest]
+            part.after = self.stepped(b, part.name, part.before, gradient, given, outputs, None, "lamb_step")
         else:
-            part.after = self.stepped(b, part.name, part.before, gradient, numbers, outputs)
+            part.after = self.stepped(b, part.name, part.before, gradient, numbers, outputs, rounding)
 
-    def gathered(self, b: Builder, parts: Sequence[_Part], outputs: list[tuple[Value, Port]]) -> None:
+    def gathered(
+        self,
+        b: Builder,
+        parts: Sequence[_Part],
+        outputs: list[tuple[Value, Port]],
+        rounding: StochasticRounding | None,
+    ) -> None:
         """Gather the weights from their parts, all in a row: what stands together is exchanged together."""
         groups = self.sharding.groups()
         if self.optimiser.kind == "lamb":
@@ -249,8 +273,11 @@ class Update:
                     part.squares = [b.all_reduce(square, **groups) for square in own]
             for part in parts:
                 with b.at(part.origin):
-                    most = part.numbers[-1]
-                    part.after = b.emit("lamb_apply", [part.before, part.after, *part.squares, part.rate, most])[0]
+                    rounded = rounding if part.before.dtype is DType.F16 else None
+                    before = part.before if rounded is None else b.cast_to(part.before, DType.F32)
+                    operands = [before, part.after, *part.squares, part.rate, part.numbers[-1]]
+                    after = b.emit("lamb_apply", operands)[0]
+                    part.after = after if rounded is None else rounded(after)
         for part in parts:
             with b.at(part.origin):
                 whole = b.all_gather(part.after, part.weight, shape=part.weight.shape, **groups)
