@@ -112,7 +112,7 @@ def notes(change, name):
     return check
 
 
-def stops_at_a_nan(**_):
+def stops_at_a_nan(set_it=lambda o, stops: o.Precision.enableFloatingPointExceptions(stops), **_):
     """A NaN is an error that names the operation and the line, where it is made; without the option it goes on."""
 
     class Log(torch.nn.Module):
@@ -121,7 +121,7 @@ def stops_at_a_nan(**_):
 
     for stops in (False, True):
         options = poptorch.Options()
-        options.Precision.enableFloatingPointExceptions(stops)
+        set_it(options, stops)
         model = poptorch.inferenceModel(Log(), options)
         assert model(torch.ones(2)).tolist() == [0, 0]
         if stops:
@@ -130,6 +130,10 @@ def stops_at_a_nan(**_):
         else:
             assert model(torch.tensor([1.0, -1.0])).isnan().any()
         assert model(torch.ones(2)).tolist() == [0, 0]  # the model goes on after the error
+
+
+def stops_below(**_):
+    stops_at_a_nan(lambda o, stops: o._Popart.set("enableFloatingPointChecks", stops))
 
 
 def warns(change, text):
@@ -401,12 +405,13 @@ BELOW = {
     "engineOptions": answers(_profiles_below),
     "groupNormStridedChannelGrouping": answers(lambda: _strided_groups()),
     "instrumentWithHardwareCycleCounter": answers(lambda: _cycles_below()),
+    "enableFloatingPointChecks": stops_below,
+    "enableStochasticRounding": compiles(lambda o: o._Popart.set("enableStochasticRounding", True)),
     "partialsTypeMatMuls": compiles(lambda o: o._Popart.set("partialsTypeMatMuls", "half")),
     "syntheticDataMode": answers(_synthetic_below),
 }
 PARTLY = {
     "other convolution options": notes(lambda o: o._Popart.set("convolutionOptions", {"a": "b"}), "[a]"),
-    "rounding below": compiles(lambda o: o._Popart.set("enableStochasticRounding", True)),
     "optimizer tiles": notes(lambda o: o.TensorLocations.setOptimizerLocation(_other_location()), "useIOTilesToLoad"),
     "anchor mode": answers(lambda: _anchors_of_every_step()),
 }
