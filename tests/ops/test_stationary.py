@@ -23,7 +23,8 @@ from abele.ops.matmul import plan as planning
 from abele.ops.matmul.choose import Product
 from abele.ops.matmul.stationary import Stationary
 from abele.ops.plans.planning import PlanOptions, Question, choices_of, make_plan
-from abele.schedule import check, parse_schedule, print_schedule
+from abele.schedule import Plan, Use, check, parse_schedule, print_schedule
+from abele.schedule.rules import check_plan
 
 LIMITS = {("f16", "f16"): 4e-3, ("f16", "f32"): 1e-3, ("f32", "f32"): 1e-5}
 
@@ -119,3 +120,42 @@ def test_fits_with_what_the_tiles_hold() -> None:
 def test_the_library_has_no_such_plan_and_small_products_none() -> None:
     assert choices_of(square(8192, "poplibs")) == 1
     assert make_plan(replace(square(1024), choice=1)) is make_plan(square(1024))
+
+
+def small_plan() -> tuple[Question, Plan]:
+    """Two turns and two rounds on eight tiles."""
+    attributes = {"transpose_a": False, "transpose_b": False, "partials": "f16"}
+    types = (f16(32, 32), f16(32, 16))
+    results = infer_types("matmul", types, attributes)
+    asked = Question("matmul", tuple(attributes.items()), types, results, (None, None), gc200.derive("8", tiles=8))
+    product = Product((), 32, 16, 32, (False, False), DType.F16, DType.F16)
+    split = Stationary(product, False, (), 2, 2, 2, 2, 2, 0.0, units=8, group=4)
+    return asked, planning.plan_stationary(asked, split)
+
+
+def complaints(plan: Plan, asked: Question) -> str:
+    operands, results = ([Use(f"t{i}", t) for i, t in enumerate(ts)] for ts in (asked.operands, asked.results))
+    return " ".join(check_plan(plan, operands, results, plan.operands, asked.chip.tiles))
+
+
+def changed(plan: Plan, index: int, **what) -> Plan:
+    sets = list(plan.sets)
+    sets[index] = replace(sets[index], **what)
+    return replace(plan, sets=tuple(sets))
+
+
+def test_rules_about_what_is_written_over() -> None:
+    asked, plan = small_plan()
+    assert [s.vertex for s in plan.sets] == ["MatmulTurn"] * 2 + ["ReducePartials"] * 2 + ["MatmulPlace"]
+    assert not complaints(plan, asked)
+    second, last = plan.sets[1], plan.sets[-1]
+    assert "which it does not read" in complaints(changed(plan, 1, reads=second.reads[:2]), asked)
+    elsewhere = (*second.reads[:2], replace(second.reads[2], resident=False))
+    assert "does not read there what it writes" in complaints(changed(plan, 1, reads=elsewhere), asked)
+    assert "not written exactly once" in complaints(
+        changed(plan, 1, writes=(replace(second.writes[0], over=""),)), asked
+    )
+    early = replace(plan, sets=(plan.sets[0], plan.sets[2], plan.sets[1], *plan.sets[3:]))
+    assert "which a later set writes anew" in complaints(early, asked)
+    twice = replace(plan, sets=(*plan.sets, replace(last, writes=())))
+    assert "of which a later set reads the same" in complaints(twice, asked)

@@ -254,11 +254,17 @@ class _Sharing:
 def _in_place(step: Step, operand: str, result: str) -> bool:
     """True when the plan has read all of the operand by the compute set that first writes the result.
 
-    A read that is not all resident goes on in place, where it is, while the set writes.
+    A read that is not all resident goes on in place, where it is, while the set writes. A result that is written over
+    temporaries is there from their first write on.
     """
     reads = {f"in{i}" for i, use in enumerate(step.operands) if use.tensor == operand}
     writes = {f"out{i}" for i, use in enumerate(step.results) if use.tensor == result}
     sets = step.plan.sets
+    under = {a.name: a.over for cs in sets for a in cs.writes if a.over and not a.renews}
+    for name in list(writes):
+        while name in under:
+            name = under[name]
+            writes.add(name)
     last = max((2 * i + (not a.resident) for i, cs in enumerate(sets) for a in cs.reads if a.name in reads), default=-1)
     first = min((2 * i for i, cs in enumerate(sets) if any(a.name in writes for a in cs.writes)), default=-1)
     return last <= first or not sets

@@ -315,7 +315,9 @@ def _written_over(plan: Plan, types: dict[str, TensorType]) -> Iterator[str]:
     last_renewed = {a.name: i for i, cs in enumerate(plan.sets) for a in cs.writes if a.renews}
     for index, cs in enumerate(plan.sets):
         for access in cs.reads:
-            if index < last_renewed.get(access.name, -1) and not any(w.over == access.name for w in cs.writes):
+            if index < last_renewed.get(access.name, -1) and not any(
+                w.renews and w.name == access.name for w in cs.writes
+            ):
                 yield f"set {index} reads {access.name}, which a later set writes anew"
         for access in (a for a in cs.writes if a.over):
             label = f"set {index} writes {access.name} over {access.over}"

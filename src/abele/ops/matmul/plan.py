@@ -44,7 +44,7 @@ def plan_matmul(question: Question) -> Plan:
     if not question.choice:
         return _plan_blocks(question, product)
     found = stationary(question, product)
-    return make_plan(replace(question, choice=0)) if found is None else _plan_stationary(question, found)
+    return make_plan(replace(question, choice=0)) if found is None else plan_stationary(question, found)
 
 
 def _plan_blocks(question: Question, product: Product) -> Plan:
@@ -103,7 +103,7 @@ def _plan_blocks(question: Question, product: Product) -> Plan:
     return Plan(tuple(sets), tuple(temporaries), (home,))
 
 
-def _plan_stationary(question: Question, found: Stationary) -> Plan:
+def plan_stationary(question: Question, found: Stationary) -> Plan:
     """Turns over the summed dimension that add to what is there, and the sum over the tiles that share it."""
     product, chip, result = found.product, question.chip, question.results[0]
     grid = found.grid(chip.tiles)
