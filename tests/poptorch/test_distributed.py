@@ -17,6 +17,7 @@ import poptorch
 pytestmark = together.needs_fork
 
 REPLICAS, MICRO, ACCUMULATION = 4, 3, 2
+EPOCHS = 17  # of three steps
 LENGTH = 3 * REPLICAS * MICRO * ACCUMULATION + 5
 
 
@@ -73,7 +74,7 @@ def trained(rank: int, size: int, batches: list, chosen: poptorch.Options) -> di
     return {"losses": np.stack(losses), "weights": weights, "state": state}
 
 
-def in_processes(size: int, folder: Path, epochs: int = 2) -> list[dict]:
+def in_processes(size: int, folder: Path, epochs: int) -> list[dict]:
     """What each of ``size`` processes trained and on which batches, from a loader that shuffles."""
 
     def work(rank: int, size: int) -> None:
@@ -99,10 +100,10 @@ def as_one(parts: list[dict]) -> list:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_processes_together_train_as_one_with_all_replicas(size: int, tmp_path: Path) -> None:
-    parts = in_processes(size, tmp_path)
+    parts = in_processes(size, tmp_path, EPOCHS)
     one = trained(0, 1, as_one(parts), options(0, 1))
     losses = np.concatenate([part["losses"] for part in parts], axis=2)
-    assert losses.shape == (6, ACCUMULATION, REPLICAS)
+    assert losses.shape == (3 * EPOCHS, ACCUMULATION, REPLICAS)
     np.testing.assert_allclose(losses, one["losses"], rtol=1e-5)
     for rank, part in enumerate(parts):
         for name, value in one["weights"].items():
@@ -114,7 +115,7 @@ def test_processes_together_train_as_one_with_all_replicas(size: int, tmp_path: 
     other = parts[1]["weights"]["norm.running_mean"]
     assert not np.allclose(other, one["weights"]["norm.running_mean"])
     # Every element at most once in an epoch, none twice.
-    steps = len(parts[0]["batches"]) // 2
+    steps = len(parts[0]["batches"]) // EPOCHS
     seen = torch.cat([x.flatten(1) for part in parts for x, _ in part["batches"][:steps]])
     assert len(torch.unique(seen, dim=0)) == len(seen) == 3 * REPLICAS * MICRO * ACCUMULATION
 

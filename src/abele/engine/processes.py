@@ -175,6 +175,10 @@ class Processes:
                     self._late(doing, work)
         except RuntimeError as error:
             self._broken(error, doing, work)
+        except BaseException:  # Ctrl-C: what was under way cannot be taken up again
+            self._failed = self._failed or f"Rank {self.rank} was interrupted while it waited for all in: {doing}"
+            _keep(work)
+            raise
         watch.doing = ""
 
     @staticmethod
