@@ -18,6 +18,7 @@ from abele.errors import InvalidOption
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Port
 from abele.ir.types import DType, TensorType
+from abele.machine.exchange import host_seconds
 from abele.machine.presets import gc200
 from abele.machine.system import find_system, one_ipu
 from abele.ops.plans.layouts import own, split_dims
@@ -67,6 +68,14 @@ def test_transfers_go_beside_compute_where_that_gives_more_samples_a_second() ->
     assert aside.io_tiles == IO_TILES[0] and alone.io_tiles == 0
     assert quick.total < slow.total and quick.host < slow.host
     assert all(s.attributes["overlap"] for _, s in aside.steps() if s.operation.startswith("host_"))
+    # in and out at once: a run takes as long as the longer of them, or as the tiles do
+    moved = {name: 0 for name in ("host_load", "host_store")}
+    for _, step in aside.steps():
+        if step.operation in moved:
+            moved[step.operation] += sum(use.type.bytes for use in (*step.results, *step.operands))
+    longest = system.chip.cycles(max(host_seconds(system, size) for size in moved.values()))
+    assert quick.total - quick.overhead == pytest.approx(max(longest, quick.total - quick.overhead - quick.host))
+    assert quick.host > 0
     assert compiled(plan=POPLIBS.plan)[0].io_tiles == 0
     assert compile_graph(program(), OPTIONS).schedule.io_tiles == 0
     busy = Cycles(compute=1e9, host=slow.host)

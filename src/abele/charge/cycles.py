@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from abele.charge.columns import Columns
-from abele.charge.overlap import Channel, exposed, overlapped
+from abele.charge.overlap import Channel, Hidden, overlapped
 from abele.charge.plans import PlanCharger
 from abele.charge.records import Cycles, PlanCost
 from abele.ir.operation import has
@@ -72,7 +72,7 @@ class Charger(PlanCharger):
         self.functions: dict[str, Cycles] = {}
         self.stages: dict[str, dict[Place, Cycles]] = {}
         self.slots: dict[int, tuple[float, int]] = {}
-        self.hidden: dict[str, float] = {}
+        self.hidden: dict[str, Hidden] = {}
         self.collectives: dict[int, tuple[Cycles, int]] = {}
 
     # nodes ---------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Charger(PlanCharger):
 
     def _function(self, function: Function) -> Cycles:
         total, stages, channel = Cycles(), dict[Place, Cycles](), Channel()
-        front, hidden = Front(self.chip), 0.0
+        front, hidden = Front(self.chip), Hidden()
         for node, shared in _runs(function.nodes):
             waited = Cycles(host=channel.wait(node))
             channel.now += waited.total
@@ -105,7 +105,7 @@ class Charger(PlanCharger):
                     beside, cost = cost.host, self._apart(node)
                     channel.now += cost.total
                     if has(node.operation, "host"):
-                        hidden += beside
+                        hidden += Hidden(loads=beside) if node.results else Hidden(stores=beside)
                     else:
                         channel.start(node, beside)
                 else:
@@ -115,7 +115,7 @@ class Charger(PlanCharger):
                 inside = {place_of(node): cost}
             else:
                 cost, inside = self._control(node)
-                hidden += self.hidden[node.function] if isinstance(node, Call) else 0.0
+                hidden += self.hidden[node.function] if isinstance(node, Call) else Hidden()
                 channel.now += cost.total
                 cost += waited
                 self.nodes[id(node)] += waited
@@ -201,16 +201,16 @@ class Charger(PlanCharger):
             return body + around, inside
         turns = self._copy(callee.name, copies.turns)
         between = turns * max(0, node.count - 1)
-        hidden = self.hidden[callee.name] if node.count else 0.0
+        hidden = self.hidden[callee.name] if node.count else Hidden()
         if node.stages > 1 and node.count:
             slot, ramp = self._slot(node, by_place[callee.name])
-            slot += Cycles(host=max(0.0, hidden - slot.total))
-            around += Cycles(host=hidden)
+            slot += Cycles(host=max(0.0, hidden.turn - slot.total))
+            around += Cycles(host=hidden.alone)
             self.nodes[id(node)] = around + between
             self.slots[id(node)] = slot.total, ramp
             total = slot * node.count + Cycles(bubble=ramp * slot.total) + around + between
             return total, {here: total}
-        around += Cycles(host=exposed(hidden, body.total, node.count))
+        around += Cycles(host=hidden.exposed(body.total, node.count))
         self.nodes[id(node)] = around + between
         inside = {place: part * node.count for place, part in by_place[callee.name].items()}
         inside[here] = inside.get(here, Cycles()) + around + between
@@ -281,7 +281,7 @@ class Charger(PlanCharger):
         s = self.schedule
         begin, end = (Cycles(host=self.chip.cycles(host_seconds(self.system, size))) for size in self.ends_bytes())
         # Streams of main itself overlap with the device iterations before and behind.
-        hidden = max(0.0, self.hidden[s.main.name] - self.functions[s.main.name].total)
+        hidden = max(0.0, self.hidden[s.main.name].turn - self.functions[s.main.name].total)
         end += Cycles(host=hidden, overhead=self.chip.cycles(self.system.host_return_seconds))
         end += self._copy(s.main.name, self.live.final)
         return begin, end

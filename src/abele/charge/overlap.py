@@ -53,12 +53,29 @@ class Channel:
         return max(0.0, self.free - self.now)
 
 
-def exposed(hidden: float, turn: float, count: int) -> float:
-    """Cycles of the host that ``count`` turns of a loop do not hide.
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What the host moves beside one turn of a program, in cycles: in, for the turn behind, and out, of the one before.
 
-    Args:
-        hidden: of the host in one turn.
-        turn: of the tiles in one turn.
+    The link takes both directions at once (``System.host_bytes_per_second`` is of each).
     """
-    # The first data come before there is anything to hide them, the last results go when nothing is left.
-    return hidden + count * max(0.0, hidden - turn)
+
+    loads: float = 0.0
+    stores: float = 0.0
+
+    def __add__(self, other: Hidden) -> Hidden:
+        return Hidden(self.loads + other.loads, self.stores + other.stores)
+
+    @property
+    def turn(self) -> float:
+        """How long a turn takes at least."""
+        return max(self.loads, self.stores)
+
+    @property
+    def alone(self) -> float:
+        """Before the first turn and behind the last, when there is nothing to hide them."""
+        return self.loads + self.stores
+
+    def exposed(self, turn: float, count: int) -> float:
+        """Cycles of the host that ``count`` turns of a loop, of ``turn`` cycles of the tiles, do not hide."""
+        return self.alone + count * max(0.0, self.turn - turn)

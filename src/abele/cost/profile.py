@@ -310,7 +310,7 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         int(sum(each.flops for each in work)) * schedule.replicas,
         system.chip.peak_flops(str(dtype)) * used,
         _timeline(live, charger, rows, begin, total),
-        _notes(schedule, system, live, charger.hidden[schedule.main.name]),
+        _notes(schedule, system, live, charger.hidden[schedule.main.name].alone),
     )
 
 
