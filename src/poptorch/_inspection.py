@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ._errors import Error, require
-from ._latency import Latencies
+from ._latency import COUNTERS, Latency
 from ._program import Program
 from .options import Options
 
@@ -21,7 +21,6 @@ class Inspection:
 
     _options: Options
     _program: Program | None
-    _latencies: Latencies
     #: Last values of the anchored tensors, by short name.
     _anchored: dict[str, np.ndarray]
     #: Whether the program has run.
@@ -104,30 +103,48 @@ class Inspection:
         profile = cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples)
         return int(profile.cycles.total) * self._program.runs
 
-    def getPerfCounters(self) -> tuple[list[list[float]], ...]:
-        """Times of each call in seconds from the first: input, input complete, output, output complete.
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        """When the micro-batches of a call come and go on the modelled machine, in seconds from its beginning.
 
-        They are this computer's, not the modelled machine's.
+        Returns:
+            ``input``, ``input_complete``, ``output``, ``output_complete``: a list for each tensor, of a moment for each
+            micro-batch that is given or handed back; nothing with synthetic data or before the first run.
         """
-        return self._latencies.counters()
+        if not self._ran or self._synthetic():
+            return {name: [] for name in COUNTERS}
+        options = self._options
+        return self._latency().counters(self._require(), options.output_mode, options.output_return_period)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
-        """Least, most and mean seconds in which this computer prepared the inputs of a call."""
-        return self._latencies.between(0, 1)
+        """Least, most and mean seconds in which the inputs of a call go to the modelled machine: all the same."""
+        return _alike(self._latency().inputs)
 
     def getComputeLatency(self) -> tuple[float, float, float]:
-        """Least, most and mean seconds in which this computer ran a call."""
-        return self._latencies.between(1, 2)
+        """Least, most and mean seconds of a call on the modelled machine between inputs and outputs: all the same."""
+        return _alike(self._latency().compute)
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
-        """Least, most and mean seconds in which this computer handed the outputs of a call back."""
-        return self._latencies.between(2, 3)
+        """Least, most and mean seconds in which the outputs of a call come back: all the same."""
+        return _alike(self._latency().outputs)
 
     def getLatency(self) -> tuple[float, float, float]:
-        """Least, most and mean seconds of a whole call on this computer."""
-        return self._latencies.between(0, 3)
+        """Least, most and mean seconds of a whole call on the modelled machine: all the same."""
+        return _alike(self._latency().total)
+
+    def _latency(self) -> Latency:
+        """Of the program; zeros before the first run, and with synthetic data, for which nothing goes to and fro."""
+        return Latency() if not self._ran or self._synthetic() else Latency.of(self._require())
+
+    def _synthetic(self) -> bool:
+        """Whether inputs are made up."""
+        lower = self._options._Popart.options
+        return bool(self._options.synthetic_data or lower.get("syntheticDataMode"))
 
     def _require(self) -> Program:
         if self._program is None:
             raise Error(NOT_COMPILED)
         return self._program
+
+
+def _alike(seconds: float) -> tuple[float, float, float]:
+    return seconds, seconds, seconds

@@ -6,7 +6,6 @@ import atexit
 import collections
 import contextlib
 import copy
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,6 @@ from ._attachment import Attachment
 from ._errors import Error, require
 from ._host_weights import Link, link_of, plain_tensors
 from ._inspection import NOT_COMPILED
-from ._latency import Latencies
 from ._printing import module_repr
 from ._program import Program, build, translated
 from ._replica_groups import Grouping
@@ -133,7 +131,6 @@ class PoplarExecutor(Attachment):
         self._device_ahead = False
         self._uploaded: dict[Link, int] = {}
         self._trainer = Trainer(self._options.relax_optimizer_checks, self._hand_over_optimizer_state)
-        self._latencies = Latencies()
         self._anchored: dict[str, np.ndarray] = {}
         self._ran = False
         self._link: Link | None = None
@@ -258,11 +255,9 @@ class PoplarExecutor(Attachment):
             Error: when the arguments differ from those that the model was compiled for; see the messages.
             AssertionError: when a batch does not divide into micro-batches.
         """
-        started = time.perf_counter()
         args, kwargs = detached(canonical(self._model, args, kwargs))
         if self._program is None:
             self._compile(args, kwargs)
-            started = time.perf_counter()  # compiling is no part of a call's latency
         program = self._require()
         leaves = program.expected.match(args, kwargs)
         require(
@@ -277,11 +272,8 @@ class PoplarExecutor(Attachment):
                 self._compile(args, kwargs, divided=True)
                 self.rng_state, program = words, self._require()
             self._before_run(program)
-            began = time.perf_counter()
-            synthetic = self._options.synthetic_data or bool(self._options._Popart.options.get("syntheticDataMode"))
             mode, period = self._options.output_mode, self._options.output_return_period
-            arrays, self._anchored = program.run(leaves, mode, period, synthetic)
-            ended = time.perf_counter()
+            arrays, self._anchored = program.run(leaves, mode, period, self._synthetic())
             self._ran = True
             if program.training and program.updated:
                 self._device_ahead = True
@@ -289,7 +281,6 @@ class PoplarExecutor(Attachment):
             self._trainer.stepped()
             program.write_back(arrays, leaves)
             result = program.result(arrays)
-        self._latencies.add(started, began, ended, time.perf_counter())
         _refuse_backward(result)
         return result
 

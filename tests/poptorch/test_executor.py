@@ -402,7 +402,37 @@ def test_modelled_cycles_need_their_option_and_a_run():
         model.cycleCount()
     model(torch.ones(2))
     assert model.cycleCount() > 0
-    assert len(model.getPerfCounters()) == 4 and model.getLatency()[0] >= model.getComputeLatency()[0] > 0
+
+
+@pytest.mark.parametrize(
+    "mode, kept",
+    [(poptorch.OutputMode.All, [0, 1, 2, 3]), (poptorch.OutputMode.EveryN, [1, 3]), (poptorch.OutputMode.Final, [3])],
+)
+def test_times_are_those_of_the_schedule(mode, kept):
+    options = poptorch.Options().deviceIterations(4).replicationFactor(2).outputMode(mode, 2).logCycleCount(True)
+    model = poptorch.inferenceModel(Doubler(), options)
+    model(torch.ones(8, 3))
+    least, most, mean = model.getLatency()
+    clock = model._program.compiled.options.system.chip.clock_hz
+    assert least == most == mean == pytest.approx(model.cycleCount() / clock, rel=1e-4)
+    parts = [model.getHostIpuLatency(), model.getComputeLatency(), model.getIpuHostLatency()]
+    assert all(part[0] > 0 for part in parts) and sum(part[0] for part in parts) == pytest.approx(mean)
+    times = model.getPerfCounters()
+    assert [len(times[name]) for name in ("input", "input_complete", "output", "output_complete")] == [1, 1, 2, 2]
+    assert times["input"][0] == pytest.approx([turn * mean / 4 for turn in range(4) for _ in range(2)])
+    assert times["output_complete"][1] == pytest.approx([(turn + 1) * mean / 4 for turn in kept for _ in range(2)])
+    for name in ("input", "output"):
+        assert all(a < b for a, b in zip(times[name][0], times[f"{name}_complete"][0], strict=True))
+    model(torch.ones(8, 3))
+    assert model.getLatency()[0] == least  # of the machine, not of this computer
+
+
+def test_nothing_comes_and_goes_with_synthetic_data_or_before_a_run():
+    model = poptorch.inferenceModel(Doubler(), poptorch.Options().enableSyntheticData(True))
+    for _ in range(2):
+        assert model.getLatency() == model.getComputeLatency() == (0, 0, 0)
+        assert model.getPerfCounters() == {"input": [], "input_complete": [], "output": [], "output_complete": []}
+        model(torch.ones(2))
 
 
 def test_random_numbers_follow_the_seed():
