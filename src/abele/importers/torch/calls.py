@@ -15,8 +15,10 @@ CREATION = ("zeros", "ones", "full", "empty", "arange", "scalar_tensor", "new_ze
 LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full")
 LIKE += ("new_empty", "new_empty_strided")
 RANDOM = ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "normal")
-RANDOM += ("native_dropout", "multinomial", "poisson", "exponential")
+RANDOM += ("native_dropout", "multinomial", "poisson", "exponential", "binomial", "_standard_gamma")
+RANDOM += ("_sample_dirichlet",)
 RANDOM += ("uniform_", "normal_", "bernoulli_", "random_", "exponential_", "rrelu_with_noise")
+RANDOM += ("geometric_", "cauchy_", "log_normal_")
 
 
 @dataclass(frozen=True)

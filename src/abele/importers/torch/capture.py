@@ -161,6 +161,9 @@ def capture(
     states, aliases = _states(module)
     for name, tensor in states.items():
         tracer.state(tensor, name)
+    for buffer in module.buffers() if module is not None else ():
+        if buffer.is_complex():
+            tracer.complexes.remember(buffer, next(t for t in states.values() if t.data_ptr() == buffer.data_ptr()))
     new_args, new_kwargs = tree.unflatten(input_structure, twins)
     with (
         _unchanged(module) as (reassigned, removed),
@@ -237,9 +240,13 @@ def independent(operations: Sequence[Operation], losses: Sequence[Value]) -> lis
 
 
 def _states(module: torch.nn.Module | None) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Parameters and buffers by their first name, and the other names of those that have several."""
+    """Parameters and buffers by their first name, and the other names of those that have several.
+
+    A complex buffer is the pair of reals that shares its memory.
+    """
     states: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
+    pairs: dict[int, torch.Tensor] = {}
     if module is None:
         return states, aliases
     seen: dict[int, str] = {}
@@ -252,6 +259,13 @@ def _states(module: torch.nn.Module | None) -> tuple[dict[str, torch.Tensor], di
                 f"The parameter {name} of a lazy module has no shape yet",
                 remedy="Run the module once in plain PyTorch, which gives it one.",
             )
+        if tensor.is_complex():
+            if isinstance(tensor, torch.nn.Parameter):
+                raise Unsupported(
+                    f"The parameter {name} is complex",
+                    remedy="Keep it as torch.view_as_real(x), and make it complex in the forward.",
+                )
+            tensor = pairs.setdefault(id(tensor), torch.view_as_real(tensor))
         first = seen.setdefault(id(tensor), name)
         if first == name:
             states[name] = tensor
@@ -359,9 +373,14 @@ def _traced() -> Iterator[None]:
     asked = getattr(library, "is_fake_tensor", None)
     if asked is not None:
         library.is_fake_tensor = lambda tensor: isinstance(tensor, torch.Tensor)
+    # Distributions would read their parameters to see whether they are allowed.
+    distribution: Any = torch.distributions.Distribution
+    checked = distribution._validate_args
+    distribution.set_default_validate_args(False)
     try:
         yield
     finally:
+        distribution.set_default_validate_args(checked)
         torch.backends.mha.set_fastpath_enabled(fast)
         transformer._detect_is_causal_mask = causal
         if asked is not None:

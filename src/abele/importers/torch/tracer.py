@@ -279,7 +279,7 @@ class Tracer(TorchDispatchMode):
 
     def involved(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether any of the tensors stands for a value of the graph."""
-        return any(self.places.knows(t) or self.complexes.knows(t) for t in tensors)
+        return any((self.complexes if t.is_complex() else self.places).knows(t) for t in tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if self._plain:

@@ -57,6 +57,26 @@ def exponential_(e: Emitter, x: Value, lambd: float = 1) -> Value:
     return e.cast(e.emit("mul", e.emit("log", drawn), e.number(-1 / lambd, DType.F32)), x.dtype)
 
 
+@rule("geometric_")
+def geometric_(e: Emitter, x: Value, p: float) -> Value:
+    """How many trials until the first success."""
+    drawn = e.emit("log", e.emit("sub", e.number(1, DType.F32), uniform(e, x.shape)))
+    trials = e.emit("ceil", e.emit("mul", drawn, e.number(1 / math.log1p(-p), DType.F32)))
+    return e.cast(e.emit("max", trials, e.number(1, DType.F32)), x.dtype)
+
+
+@rule("cauchy_")
+def cauchy_(e: Emitter, x: Value, median: float = 0, sigma: float = 1) -> Value:
+    turned = e.emit("tan", uniform(e, x.shape, DType.F32, -math.pi / 2, math.pi / 2))
+    scaled = e.emit("mul", turned, e.number(sigma, DType.F32))
+    return e.cast(e.emit("add", scaled, e.number(median, DType.F32)), x.dtype)
+
+
+@rule("log_normal_")
+def log_normal_(e: Emitter, x: Value, mean: float = 1, std: float = 2) -> Value:
+    return e.cast(e.emit("exp", _normal(e, x.shape, DType.F32, mean, std)), x.dtype)
+
+
 def _integers(e: Emitter, shape: Sequence[int], low: int, high: int, dtype: DType) -> Value:
     drawn = e.emit("floor", uniform(e, shape, DType.F32, low, high))
     return e.cast(e.emit("clamp", drawn, low=float(low), high=float(high - 1)), dtype)
