@@ -92,15 +92,16 @@ def translate(tracer: Tracer, func: Any, call: Call, args: tuple, kwargs: dict) 
             return known.remember(_meta(tracer, args[0].shape[:-1], _complex_type(args[0].dtype)), args[0])
         if name == "as_strided":
             # Autograd takes views so, where one of them is written.
-            shown, pair = tracer.plainly(func, *args, **kwargs), known.pair(args[0])
-            if place_of(shown) in known.pairs:
+            shown = tracer.plainly(func, *args, **kwargs)
+            place = place_of(shown)
+            if place in known.pairs:
                 return shown
-            if not (pair.is_contiguous() and args[0].is_contiguous()):
+            root = next(pair for other, pair in known.pairs.items() if other[0] == place[0])
+            if not root.is_contiguous():
                 return _refuse(tracer, func)
-            start = pair.storage_offset() + 2 * (shown.storage_offset() - args[0].storage_offset())
-            return known.remember(
-                shown, pair.as_strided((*shown.shape, 2), (*(2 * s for s in shown.stride()), 1), start)
-            )
+            strides = (*(2 * s for s in shown.stride()), 1)
+            start = root.storage_offset() + 2 * shown.storage_offset()
+            return known.remember(shown, root.as_strided((*shown.shape, 2), strides, start))
         if name in _VIEWS:
             pair = _VIEWS[name](known.pair(args[0]), args[0].dim(), *args[1:], **kwargs)
             shown = tracer.plainly(func, *args, **kwargs)  # in place it changes the argument itself
