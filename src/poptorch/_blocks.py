@@ -71,7 +71,7 @@ class _BlockHook:
         self._ipu_id = ipu_id
 
     def __call__(self, module: torch.nn.Module, input: Any) -> None:
-        _placement.begin_block(self._user_id, self._ipu_id)
+        _placement.begin_block(self._user_id, self._ipu_id, layer=self)
 
     def __repr__(self) -> str:
         return f"BeginBlock(user_id={self._user_id}, ipu_id={self._ipu_id})"
@@ -90,7 +90,7 @@ class LegacyBeginBlockFn(torch.nn.Module):
         self._layer_to_call = layer_to_call
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        _placement.begin_block(self._user_id, self._ipu_id)
+        _placement.begin_block(self._user_id, self._ipu_id, layer=self)
         return self._layer_to_call(*args, **kwargs)
 
 

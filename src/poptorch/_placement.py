@@ -61,6 +61,8 @@ class Capture:
     active: bool = True
     placement: Placement = dataclasses.field(default_factory=Placement)
     auto_id: int = 0
+    #: The number of each layer without a name that begins a block: called again, it begins the same one.
+    layer_ids: dict[int, str] = dataclasses.field(default_factory=dict)
     names: list[str] = dataclasses.field(default_factory=list)
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
     multi_conv: Any = None
@@ -117,14 +119,21 @@ def current_block() -> BlockOfUser | None:
     return None if running is None else running.current
 
 
-def begin_block(user_id: str | int | None, ipu_id: int | None) -> None:
-    """Make a block the current one until another begins or :func:`restore` is called."""
+def begin_block(user_id: str | int | None, ipu_id: int | None, layer: object = None) -> None:
+    """Make a block the current one until another begins or :func:`restore` is called.
+
+    A block without a name gets a number, and every time a new one unless a ``layer`` begins it.
+    """
     running = current_capture()
     if running is None:
         return
     if user_id is None:
+        user_id = running.layer_ids.get(id(layer)) if layer is not None else None
+    if user_id is None:
         user_id = str(running.auto_id)
         running.auto_id += 1
+        if layer is not None:
+            running.layer_ids[id(layer)] = user_id
     name = str(user_id)
     running.current, running.active = (name, ipu_id), True
     if running.strategy is None:
