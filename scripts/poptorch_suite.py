@@ -23,6 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+import gnn_suite
+
 EXCLUDED = (
     (r"_debugGetPopartIR", "reads PopART's own graph"),
     (r"LogChecker|capfd|printCapfdOnExit", "reads the vendor's log text"),
@@ -140,7 +143,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=120, help="limit of one case")
     parser.add_argument("--hardware", action="store_true", help="as if hardware were there")
     parser.add_argument("--write", type=Path, help="replace the table in this document")
+    parser.add_argument("--gnn", action="store_true", help="run tests/gnn alone (see gnn_suite.py)")
     asked = parser.parse_args()
+    if asked.gnn:
+        return gnn_suite.main(asked.checkout, asked.seconds, asked.write)
     tests = (asked.checkout / "tests").resolve()
     names = sorted(p.name for p in tests.glob("*.py") if re.search(r"_test\.py$|^test_", p.name))
     if not names:

@@ -75,6 +75,18 @@ def test_stages_that_increment():
     assert places(strategy, forward) == expected  # a second capture starts over
 
 
+def test_a_layer_called_again_begins_the_same_block():
+    layers = [poptorch.BeginBlock(torch.nn.Identity(), ipu_id=ipu) for ipu in (0, 1, 0)]
+
+    def forward(op):
+        for layer in (*layers, layers[2]):
+            layer(torch.zeros(1))
+            op()
+
+    strategy = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement)
+    assert places(strategy, forward) == [(0, 1), (1, 2), (0, 3), (0, 3)]
+
+
 def test_an_operation_after_the_last_block_is_refused():
     def forward(op):
         with poptorch.Block(ipu_id=0):
