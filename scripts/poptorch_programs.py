@@ -42,6 +42,51 @@ if importlib.util.find_spec("torchvision") is not None:
 """
 """Run at the start of each program: torchvision asks for these names, which its unloadable library would declare."""
 
+GRAPHS = """
+import torch
+from torch_geometric import datasets
+from torch_geometric.data import Data, InMemoryDataset
+
+class Generated(InMemoryDataset):
+    def __init__(self, graphs, classes, transform=None):
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+        self.classes = classes
+
+    num_classes = property(lambda self: self.classes)
+
+class TUDataset(Generated):
+    def __init__(self, root, name, transform=None, pre_transform=None, **_):
+        made, graphs = torch.Generator().manual_seed(0), []
+        features, edges = {"MUTAG": (7, 4), "NCI1": (37, 0)}[name]
+        for i in range(188 if name == "MUTAG" else 600):
+            nodes, label = 10 + i % 18, i % 2
+            kinds = torch.randint(features // 2, (nodes,), generator=made) + label * (features // 2)
+            ends = torch.randint(nodes, (2, nodes), generator=made)
+            ends = torch.cat([ends, ends.flip(0)], 1)
+            graph = Data(x=torch.eye(features)[kinds], edge_index=ends, y=torch.tensor([label]))
+            if edges:
+                graph.edge_attr = torch.eye(edges)[torch.randint(edges, (ends.shape[1],), generator=made)]
+            graphs.append(pre_transform(graph) if pre_transform else graph)
+        super().__init__(graphs, 2, transform)
+
+class Planetoid(Generated):
+    def __init__(self, root, name, transform=None, **_):
+        made, nodes = torch.Generator().manual_seed(0), 700
+        y = torch.arange(nodes) % 7
+        x = torch.rand(nodes, 70, generator=made) + 2 * torch.eye(7).repeat(1, 10)[y]
+        near = torch.randint(nodes // 7, (2100,), generator=made) * 7
+        start = torch.randint(nodes, (2100,), generator=made)
+        ends = torch.stack([start, near + y[start]])
+        part = torch.randperm(nodes, generator=made)
+        masks = dict(train_mask=part < 140, val_mask=(part >= 140) & (part < 400), test_mask=part >= 400)
+        graph = Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], 1), y=y, **masks)
+        super().__init__([graph], 7, transform)
+
+datasets.TUDataset, datasets.Planetoid = TUDataset, Planetoid
+"""
+"""In the place of data sets of graphs that would be downloaded, for programs that ask for ``graphs``."""
+
 TRAIN, TEST = 4000, 800
 """Generated pictures, as many as the pipelining tutorial needs."""
 
@@ -94,7 +139,8 @@ def run(program: Program, checkouts: dict[str, Path], home: Path, packages: list
         for target, origin in program.copies:
             Path(work, target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(work / origin, work / target)
-        (Path(scratch) / "sitecustomize.py").write_text(STAND_IN, encoding="utf-8")
+        stand_ins = STAND_IN + (GRAPHS if program.graphs else "")
+        (Path(scratch) / "sitecustomize.py").write_text(stand_ins, encoding="utf-8")
         if program.pictures_here:
             (work / "mnist_data").symlink_to(home / "mnist_data")
         if program.driver:

@@ -20,6 +20,7 @@ class Program:
         inside: folder inside of the copy to run it from.
         copies: (target, source) inside the copy, for files that the program looks for elsewhere.
         pictures_here: whether it looks for MNIST in its own folder.
+        graphs: whether it gets generated graphs in the place of PyTorch Geometric's downloads.
         driver: a file ``driver.py`` beside the program, for models that come without a program for made-up data.
         environment: variables.
         seconds: limit.
@@ -36,6 +37,7 @@ class Program:
     inside: str = "."
     copies: tuple[tuple[str, str], ...] = ()
     pictures_here: bool = False
+    graphs: bool = False
     driver: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     seconds: int = 300
@@ -48,6 +50,7 @@ class Program:
 
 GUIDE = "docs/user_guide"
 PYTORCH = "tutorials/tutorials/pytorch"
+PYG = "tutorials/tutorials/pytorch_geometric"
 PICTURES = "torchvision, tqdm; generated pictures"
 
 
@@ -180,4 +183,77 @@ SECTION_3 = (
     _pipelining("offloaded", "a pipeline, optimizer state in streaming memory", "--offload-optimiser"),
 )
 
-PROGRAMS = (*SECTION_3,)
+GRAPHS = "torch_geometric; generated graphs; tqdm, matplotlib (tabulate for GIN)"
+TESTS = ("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider")
+
+
+def _tests(name: str, folder: str, files: tuple[str, ...], exercises: str, needs: str = "") -> Program:
+    return Program(name, "examples", folder, (*TESTS, *files), exercises, needs, (r"\d+ passed",), seconds=400)
+
+
+def _graphs(name: str, folder: str, file: str, exercises: str, *expects: str | tuple[str, float]) -> Program:
+    return Program(name, "examples", folder, (file,), exercises, GRAPHS, expects, graphs=True, seconds=400)
+
+
+def _guide_mnist(strategy: str) -> Program:
+    return Program(
+        f"guide mnist {strategy}",
+        "poptorch",
+        GUIDE,
+        ("mnist.py", "--strategy", strategy),
+        f"a classifier, {strategy}",
+        PICTURES,
+        ((r"Accuracy on test set: ([\d.]+)%", 80.0),),
+        pictures_here=True,
+    )
+
+
+MORE = (
+    _guide("poptorch_training_simple", "training on one number", r"Parameter containing"),
+    *(_guide_mnist(strategy) for strategy in ("plain", "pipelined", "phased")),
+    _tests("tgn", "gnn/tgn/pytorch", ("test/test_buffer.py",), "a memory that is a buffer"),
+    _tests("nbfnet", "gnn/nbfnet/pytorch_geometric", ("tests/test_utils.py",), "batched selection by index"),
+    _tests("gpt2 loss", "nlp/gpt2/pytorch", ("tests/loss_seralize_test.py",), "serialised products, a pipeline, half"),
+    _tests(
+        "yolo backbone",
+        "vision/yolo_v4/pytorch",
+        ("tests/backbone_test.py",),
+        "a large convolutional network",
+        "torchvision, yacs",
+    ),
+    _tests(
+        "yolo neck", "vision/yolo_v4/pytorch", ("tests/neck_test.py",), "upsampling, concatenation", "torchvision, yacs"
+    ),
+    _graphs(
+        "graphs at a glance",
+        f"{PYG}/1_at_a_glance",
+        "1_at_a_glance_code_only.py",
+        "GCN, a loader of fixed size",
+        r"next\(iter\(ipu_dataloader\)\) = DataBatch",
+        r"Epoch: 5, Loss: [\d.]+",
+    ),
+    _graphs(
+        "graphs worked example",
+        f"{PYG}/2_a_worked_example",
+        "2_a_worked_example_code_only.py",
+        "classes of nodes (seven)",
+        (r"Test accuracy: ([\d.]+)%", 40.0),
+    ),
+    _graphs(
+        "graphs packing",
+        f"{PYG}/4_small_graph_batching_with_packing",
+        "4_small_graph_batching_with_packing_code_only.py",
+        "stream packing; its accuracy is over the graphs trained on: 0.2533 is all 38 of the test",
+        (r"accuracy = ([\d.]+)", 0.24),
+    ),
+    _graphs(
+        "gin",
+        "gnn/message_passing/pytorch_geometric",
+        "molecular_property_prediction_with_gin_code_only.py",
+        "GIN on packed graphs",
+        (r"[Aa]ccuracy\D*([\d.]+)", 0.5),
+    ),
+)
+"""Programs beyond those fifteen."""
+
+PROGRAMS = (*SECTION_3, *MORE)
