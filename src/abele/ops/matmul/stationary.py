@@ -51,11 +51,13 @@ class Stationary:
     """A split whose sums stay.
 
     Attributes:
+        product: what is split.
         swapped: the left operand is taken as weights: x is n and y is m; else x is m and y is n.
         batch: parts of the batch axes; ``k``, ``x``, ``y`` those of the others.
         turns: slices of the summed dimension.
         rounds: of summing.
         cycles: of all of it.
+        units, group: of the matrix unit: parts of y and k are whole ones of them.
     """
 
     product: Product
@@ -84,8 +86,8 @@ class Stationary:
         return self.product.m if axis == "m" else self.product.n
 
     def grid(self, tiles: int, *, summing: bool = False, parts: bool = False) -> Grid:
-        """Of the products; ``summing``: of their sum, where the k axis says which part of the result; ``parts``: there
-        the steps of the x axis are its parts."""
+        """Of the products; ``summing``: of their sum, where the k axis says which part of the result, and the steps of
+        the x axis may be its ``parts``."""
         p, (x, y) = self.product, self.names
         batch = zip(p.names, p.batch, self.batch, strict=True)
         k = Axis("k", self.k, self.k) if summing else Axis("k", p.k // self.turns, self.k, self.group)
@@ -148,43 +150,52 @@ class Stationary:
     def at_rest(self, grid: Grid, operand: int) -> Layout | None:
         """Where an operand lies that nobody has laid yet: what several tiles read is shared out between them.
 
-        The tiles that read the same differ in one axis. Its parts, or two factors of them, cut the axis before it in
-        the grid finer, deal out the parts of x outside its axis, or deal out turns. The most even of these is taken;
-        turns are dealt out so that several tiles send a slice, at twice whose rate neighbours receive it.
+        The tiles that read the same differ in one axis. Factors of its parts cut the axis before it in the grid finer,
+        deal out the parts of x outside its axis, and deal out turns. The most even of these is taken; turns are dealt
+        out so that several tiles send a slice, since neighbours receive it at twice the rate of a sender.
         """
         seen, alike = self.operand(grid, operand, None), grid.axis("mn"[1 - operand])
-        of_x = self.names[0] == "mn"[operand]
-        count = grid.axes[alike].parts
-        behind = {grid.axes[s.axis].name: d - 1 for d, s in enumerate(seen.spans) if s.axis is not None}
-        dealt = {}
+        of_x, count = self.names[0] == "mn"[operand], grid.axes[alike].parts
+        before = {grid.axes[s.axis].name: d - 1 for d, s in enumerate(seen.spans) if s.axis is not None}
+        dealt: dict[int | None, int] = {None: 1}
         if of_x and self.k > 1:
-            dealt[behind[self.names[0]]] = self.k
+            dealt[before[self.names[0]]] = self.k
         if self.turns > 1:
-            dealt[behind["k"]] = self.turns
+            dealt[before["k"]] = self.turns
         found: list[tuple[bool, int, Layout]] = []
-        for finer in (f for f in range(1, count + 1) if count % f == 0):
+        for finer, *shares in _factors(count):
             host = _finer(grid.axes[alike - 1], finer)
-            if host is None:
-                continue
-            for outer in (o for o in range(1, count // finer + 1) if count // finer % o == 0):
-                inner = count // finer // outer
-                for first, second in itertools.permutations([*dealt, None], 2) if dealt else [(None, None)]:
-                    if outer > dealt.get(first, 1) or inner > dealt.get(second, 1):
-                        continue
-                    axes, spans = list(grid.axes), list(seen.spans)
-                    axes[alike - 1] = host
-                    pair = (first, outer), (second, inner)
-                    axes[alike : alike + 1] = [Axis(f"a{i}", dealt.get(d, 1), n) for i, (d, n) in enumerate(pair)]
-                    spans = [s if s.axis is None or s.axis < alike else replace(s, axis=s.axis + 1) for s in spans]
-                    for i, (d, n) in enumerate(pair):
-                        if d is not None and n > 1:
-                            spans[d] = Span(alike + i)
-                    layout = Layout(Grid(tuple(axes), grid.tiles), seen.shape, tuple(spans))
-                    if layout.is_partition:
-                        senders = count // next((n for d, n in pair if d == behind["k"] and self.turns > 1), 1)
-                        few = of_x and senders < min(count, LEAST_SENDERS)
-                        found.append((few, _most(layout), layout))
+            for dimensions in itertools.permutations([*dealt, None], 2):
+                given = list(zip(dimensions, shares, strict=True))
+                if host is None or any(share > dealt[d] for d, share in given):
+                    continue
+                layout = _shared(seen, alike, host, [(d, Axis(f"a{i}", dealt[d], n)) for i, (d, n) in enumerate(given)])
+                if layout.is_partition:
+                    at_once = count // (dict(given).get(before["k"], 1) if self.turns > 1 else 1)
+                    few = of_x and at_once < min(count, LEAST_SENDERS)
+                    found.append((few, _most(layout), layout))
         return min(found, key=lambda f: f[:2], default=(False, 0, None))[2]
+
+
+def _factors(count: int) -> Iterator[tuple[int, int, int]]:
+    """Three numbers whose product it is, in all orders."""
+    for first in (f for f in range(1, count + 1) if count % f == 0):
+        for second in (f for f in range(1, count // first + 1) if count // first % f == 0):
+            yield first, second, count // first // second
+
+
+def _shared(seen: Layout, alike: int, host: Axis, dealt: Sequence[tuple[int | None, Axis]]) -> Layout:
+    """The layout with the axis before ``alike`` in the parts of ``host``, in place of ``alike`` axes that dimensions
+    of it follow (``None``: no dimension does)."""
+    axes = list(seen.grid.axes)
+    axes[alike - 1] = host
+    axes[alike : alike + 1] = [axis for _, axis in dealt]
+    more = len(dealt) - 1
+    spans = [s if s.axis is None or s.axis < alike else replace(s, axis=s.axis + more) for s in seen.spans]
+    for i, (dimension, axis) in enumerate(dealt):
+        if dimension is not None and axis.parts > 1:
+            spans[dimension] = Span(alike + i)
+    return Layout(Grid(tuple(axes), seen.grid.tiles), seen.shape, tuple(spans))
 
 
 LEAST_SENDERS = 4
