@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ pytest.importorskip("torch")
 
 from abele.engine import Engine
 from abele.engine.processes import LIMIT, SILENCE, Processes, join
+from abele.engine.watch import Fault, Hub, Watch
 from abele.errors import InvalidOption, LostProcess
 from abele.ir import Builder, Port
 from abele.ir.types import f16, f32
@@ -141,15 +143,15 @@ def fail(how: str) -> None:
     [
         ("killed", 2, r"Rank 2 has died \(process \d+ on .*\), while rank [01] of 3 waited for all in: all_reduce"),
         ("killed", 0, "Rank 0 has died"),
-        ("stopped", 2, "Rank 2 has given no sign of life for 1 s"),
-        ("stopped", 0, "Rank 0 has given no sign of life for 1 s"),
+        ("stopped", 2, "Rank 2 has given no sign of life for 3 s"),
+        ("stopped", 0, "Rank 0 has given no sign of life for 3 s"),
         ("raises", 2, "Rank 2 has ended with ValueError: no such picture"),
         ("leaves", 1, "Rank 1 has ended, while rank "),
-        ("sleeps", 2, r"Rank 2 has not come to it; it is at .*test_processes.py:\d+, after 3 s"),
+        ("sleeps", 2, r"Rank 2 has not come to it; it is at .*test_processes.py:\d+, after 8 s"),
     ],
 )
 def test_a_process_that_goes_wrong_in_the_middle_of_a_step_is_named(how: str, rank: int, said: str) -> None:
-    limits = {LIMIT: "3"} if how == "sleeps" else {SILENCE: "1"}
+    limits = {"sleeps": {LIMIT: "8"}, "stopped": {SILENCE: "3"}}.get(how, {})
     with together.started(stepping, 3, FAILS=str(rank), HOW=how, **limits) as processes:
         processes[rank].says("now")
         for process in processes[:rank] + processes[rank + 1 :]:
@@ -158,6 +160,21 @@ def test_a_process_that_goes_wrong_in_the_middle_of_a_step_is_named(how: str, ra
             with pytest.raises(LostProcess, match=said):
                 raise LostProcess(process.error.rpartition("LostProcess: ")[2])
             assert "Look at what that process said last" in process.error
+
+
+def test_a_stranger_at_the_port_disturbs_nobody() -> None:
+    hub = Hub("127.0.0.1", 1, 30.0)
+    address = ("127.0.0.1", hub.port)
+    own = Watch(address, 0, 30.0)
+    with socket.create_connection(address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\n\n[1]\n")
+    other = Watch(address, 1, 30.0)
+    other.leave("an error")
+    until = time.monotonic() + 20
+    while own.fault() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert own.fault() == Fault(1, "has ended with an error")
+    own.leave()
 
 
 def test_processes_that_do_different_things_say_so() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import multiprocessing.util
 import os
 import pickle
 import socket
@@ -90,6 +91,7 @@ class Processes:
         self._group = self._connect(address)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._leave)
+        multiprocessing.util.Finalize(None, self._leave, exitpriority=10)  # its processes do not come to the former
 
     # what is sent ----------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class Hub:
                     peer.heard = now
             looked = now
             for peer in list(self._peers.values()):
-                if now - peer.heard > self._silence and not peer.lost and not peer.left:
+                if now - peer.heard > self._silence and peer.rank >= 0 and not peer.lost and not peer.left:
                     peer.lost = True
                     self._tell(peer.rank, f"has given no sign of life for {self._silence:g} s{peer.name}")
             if now - sent > pause:
@@ -110,8 +110,12 @@ class Hub:
             return
         peer.heard = time.monotonic()
         *lines, peer.rest = (peer.rest + data).split(b"\n")
-        for line in lines:
-            self._obey(peer, json.loads(line))
+        try:
+            for line in lines:
+                self._obey(peer, json.loads(line))
+        except (ValueError, KeyError, TypeError):  # somebody else who has found the port
+            if peer.rank < 0:
+                peer.left = True
 
     def _obey(self, peer: _Peer, message: dict[str, Any]) -> None:
         if "rank" in message:
@@ -130,7 +134,7 @@ class Hub:
 
     def _send(self, message: dict[str, Any]) -> None:
         for peer in self._peers.values():
-            if not peer.lost:  # what nobody reads fills up, and would hold this thread
+            if peer.rank >= 0 and not peer.lost:  # what nobody reads fills up, and would hold this thread
                 self._send_to(peer, message)
 
     def _send_to(self, peer: _Peer, *messages: dict[str, Any]) -> None:
