@@ -108,10 +108,14 @@ class Inspection:
 
         Returns:
             ``input``, ``input_complete``, ``output``, ``output_complete``: a list for each tensor, of a moment for each
-            micro-batch that is given or handed back; nothing with synthetic data or before the first run.
+            micro-batch that is given or handed back: none with synthetic data, and nothing before the first run.
         """
-        if not self._ran or self._synthetic():
+        if not self._ran:
             return {name: [] for name in COUNTERS}
+        if self._synthetic():
+            captured = self._require().capture
+            kinds = (captured.inputs, captured.inputs, captured.outputs, captured.outputs)
+            return {name: [[] for _ in tensors] for name, tensors in zip(COUNTERS, kinds, strict=True)}
         options = self._options
         return self._latency().counters(self._require(), options.output_mode, options.output_return_period)
 

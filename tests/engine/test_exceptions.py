@@ -75,3 +75,8 @@ def test_what_is_meant_to_be_infinite_is_no_fault():
     assert run(lambda x: x * 2, infinite).tolist() == [float("inf"), 2.0]
     with pytest.raises(FloatingPointFault, match="a NaN"):
         run(lambda x: x - x, infinite)
+
+
+def test_a_nan_that_comes_in_is_named():
+    with pytest.raises(FloatingPointFault, match=r"The input '.*' holds 1 NaN of 2 elements on replica 1.*nan_to_num"):
+        run(lambda x: x > 1, torch.tensor([float("nan"), 1.0]), replicas=2)

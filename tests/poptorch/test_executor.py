@@ -429,10 +429,11 @@ def test_times_are_those_of_the_schedule(mode, kept):
 
 def test_nothing_comes_and_goes_with_synthetic_data_or_before_a_run():
     model = poptorch.inferenceModel(Doubler(), poptorch.Options().enableSyntheticData(True))
-    for _ in range(2):
-        assert model.getLatency() == model.getComputeLatency() == (0, 0, 0)
-        assert model.getPerfCounters() == {"input": [], "input_complete": [], "output": [], "output_complete": []}
-        model(torch.ones(2))
+    names = ("input", "input_complete", "output", "output_complete")
+    assert model.getPerfCounters() == {name: [] for name in names}
+    model(torch.ones(2))
+    assert model.getLatency() == model.getComputeLatency() == (0, 0, 0)
+    assert model.getPerfCounters() == dict(zip(names, ([[]], [[]], [[], []], [[], []]), strict=True))
 
 
 def test_random_numbers_follow_the_seed():

@@ -30,7 +30,7 @@ import numpy as np
 from abele.codegen import Library, Steps, pointer_table
 from abele.engine import collectives
 from abele.engine.collectives import Arrays, Part
-from abele.engine.exceptions import checked
+from abele.engine.exceptions import checked, checked_load
 from abele.engine.layouts import orders
 from abele.engine.memory import Arena, Life, plan_arena
 from abele.engine.nodes import Timer, Timing, copy, load, store, timed, walk
@@ -433,7 +433,11 @@ class Engine:
     def _bound(self, instruction: Instruction, replica: int) -> Bound:
         match instruction:
             case Load(name, view):
-                return Bound(run=load(self._loads[name], replica, self._array(replica, view)))
+                array = self._array(replica, view)
+                taken = load(self._loads[name], replica, array)
+                if self._exceptions:
+                    taken = checked_load(taken, name, self.first_replica + replica, array)
+                return Bound(run=taken)
             case Store(name, view):
                 return Bound(run=store(self._stores[name], replica, self._array(replica, view)))
             case Copy(source, target):

@@ -1,7 +1,7 @@
 """Floating-point exceptions: an engine that was asked to stops at the first operation that makes a NaN or an infinity.
 
 Every operation is looked at before and after: what is not finite in its operands may be in its results, and an
-operation whose own constants are infinite (a mask) may write them. What the compiler has fused is one operation: an
+operation whose own constants are infinite (a mask) may write them. A NaN that the host gives is one, too. What the compiler has fused is one operation: an
 infinity that does not leave it is not seen.
 """
 
@@ -52,6 +52,24 @@ def checked(
                         where=run.origin.where,
                         remedy=_REMEDIES[str(run.results[results.index(array)].type.dtype) == "f16"],
                     )
+
+    return work
+
+
+def checked_load(load: Callable[[], None], stream: str, replica: int, made: np.ndarray) -> Callable[[], None]:
+    """A node that loads a micro-batch and stops when it holds a NaN.
+
+    Raises, when it runs:
+        FloatingPointFault: it does.
+    """
+
+    def work() -> None:
+        load()
+        if made.dtype.kind == "f" and np.isnan(made).any():
+            raise FloatingPointFault(
+                f"The input {stream!r} holds {int(np.isnan(made).sum())} NaN of {made.size} elements on replica {replica}",
+                remedy="Look at the data, or fill with torch.nan_to_num before the model is called.",
+            )
 
     return work
 
