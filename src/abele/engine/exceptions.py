@@ -1,8 +1,8 @@
 """Floating-point exceptions: an engine that was asked to stops at the first operation that makes a NaN or an infinity.
 
 Every operation is looked at before and after: what is not finite in its operands may be in its results, and an
-operation whose own constants are infinite (a mask) may write them. A NaN that the host gives is one, too. What the compiler has fused is one operation: an
-infinity that does not leave it is not seen.
+operation whose own constants are infinite (a mask) may write them. A NaN that the host gives is one, too. What the
+compiler has fused is one operation: an infinity that does not leave it is not seen.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ def checked_load(load: Callable[[], None], stream: str, replica: int, made: np.n
 
     def work() -> None:
         load()
-        if made.dtype.kind == "f" and np.isnan(made).any():
+        found = int(np.isnan(made).sum()) if made.dtype.kind == "f" else 0
+        if found:
             raise FloatingPointFault(
-                f"The input {stream!r} holds {int(np.isnan(made).sum())} NaN of {made.size} elements on replica {replica}",
+                f"The input {stream!r} holds {found} NaN of {made.size} elements on replica {replica}",
                 remedy="Look at the data, or fill with torch.nan_to_num before the model is called.",
             )
 
