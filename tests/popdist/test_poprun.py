@@ -40,9 +40,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(file.with_suffix(".0").read_text())
 
 
-def equal(one: dict, folder: Path, size: int) -> None:
-    parts = [json.loads((folder / f"many.{rank}").read_text()) for rank in range(size)]
-    assert [part["processes"] for part in parts] == [size] * size
+def equal(one: dict, folder: Path) -> None:
+    parts = [json.loads((folder / f"many.{rank}").read_text()) for rank in range(2)]
+    assert [part["processes"] for part in parts] == [2, 2]
     losses = np.concatenate([np.array(part["losses"]) for part in parts], axis=2)
     assert losses.shape == (STEPS, 2, 4)
     np.testing.assert_allclose(losses, np.array(one["losses"]), rtol=1e-5)
@@ -50,15 +50,14 @@ def equal(one: dict, folder: Path, size: int) -> None:
         np.testing.assert_allclose(part["weight"], one["weight"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_instances_on_this_machine_train_as_one_process(size: int, alone: dict, tmp_path: Path) -> None:
-    options = ["--num-instances", str(size), "--num-replicas=4", "--only-output-from-instance", "1"]
+def test_instances_on_this_machine_train_as_one_process(alone: dict, tmp_path: Path) -> None:
+    options = ["--num-instances", "2", "--num-replicas=4", "--only-output-from-instance", "1"]
     options += ["--executable-cache-path", str(tmp_path / "cache")]
     done = started(*options, sys.executable, TRAIN, str(tmp_path / "many"), str(STEPS), "4")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained 1\n"
     assert any((tmp_path / "cache").rglob("*.abele"))
-    equal(alone, tmp_path, size)
+    equal(alone, tmp_path)
 
 
 def test_two_hosts_made_of_network_namespaces_train_as_one_process(alone: dict, tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_two_hosts_made_of_network_namespaces_train_as_one_process(alone: dict, 
         "instance 0: 10.77.0.1, replicas 0 to 1, 1 IPUs each",
         "instance 1: 10.77.0.2, replicas 2 to 3, 1 IPUs each",
     ]
-    equal(alone, tmp_path, 2)
+    equal(alone, tmp_path)
 
 
 def test_each_instance_is_told_its_place() -> None:
