@@ -362,7 +362,10 @@ def _constants(tracer: Tracer, keep: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _traced() -> Iterator[None]:
-    """Libraries that ask whether they are being traced are told that they are, and take no data-dependent shortcut."""
+    """Libraries that ask whether they are being traced are told that they are, and take no data-dependent shortcut.
+
+    Distributions do not look at their parameters' values, unless the program asks them to (``validate_args=True``).
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     transformer: Any = torch.nn.modules.transformer

@@ -37,12 +37,26 @@ class Functions(TorchFunctionMode):
                 where=self.tracer.where(),
                 remedy="Cast the module or some of its layers with half(), and the tensors between them.",
             )
+        args, kwargs = _places(func, args), {k: _place(v) if k == "device" else v for k, v in kwargs.items()}
         rule = FUNCTIONS.get(func)
         if rule is not None:
             tensors = tensors_in(args, kwargs)
             if not any(_wrapped(t) for t in tensors) and self.tracer.involved(tensors):
                 return rule(self.tracer, func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _place(device: Any) -> Any:
+    """A device, the host in the place of the one that is modelled: while a program is captured both are one."""
+    kind = device.type if isinstance(device, torch.device) else device
+    return torch.device("cpu") if isinstance(kind, str) and kind.partition(":")[0] == "ipu" else device
+
+
+def _places(func: Any, args: tuple) -> tuple:
+    """Positional arguments with such devices exchanged; only ``to`` takes one by its name there."""
+    if not any(isinstance(a, torch.device) or (func is _TENSOR.to and isinstance(a, str)) for a in args):
+        return args
+    return tuple(_place(a) if isinstance(a, torch.device | str) else a for a in args)
 
 
 @function(_TENSOR.device.__get__)
@@ -58,6 +72,11 @@ def _is_cpu(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
 @function(_TENSOR.is_meta.__get__)
 def _is_meta(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     return False
+
+
+@function(_TENSOR.ipu)
+def _ipu(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return args[0]
 
 
 @function(_TENSOR.tolist, _TENSOR.numpy, _TENSOR.__array__)

@@ -79,7 +79,7 @@ def one_hot(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     classes = int(given.get("num_classes", -1))
     if classes < 0:
         raise DataDependent(
-            "one_hot is asked to find the number of classes from the values",
+            "OneHot num classes must be specified and must be constant. one_hot would find it from the values",
             where=tracer.where(),
             remedy="Pass num_classes.",
         )
