@@ -8,6 +8,7 @@ by ``load_state_dict`` or by ``copyWeightsToDevice``.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from abele.compile.passes.rounding import SEED as ROUNDING_SEED
 from abele.importers.torch.dtypes import to_numpy, to_torch
 
+from ._device import ipuHardwareIsAvailable
 from ._errors import Error, require
 from ._host_weights import Link, link_of, links_of
 from ._inspection import Inspection
@@ -27,6 +29,8 @@ from ._whole_states import WholeStates
 from .enums import ConnectionType
 
 _seeds = itertools.count()
+_attached: weakref.WeakSet[Attachment] = weakref.WeakSet()
+"""Wrappers whose options name an IPU, and which have attached to it."""
 
 
 class Attachment(Inspection):
@@ -153,11 +157,12 @@ class Attachment(Inspection):
         """
         self._require()
         if not self._attached:
-            raise Error("The device has already been detached.")
+            raise Error("Device is not attached: the model has already been detached from it.")
         self._leave_device()
 
     def _attach(self) -> None:
         program = self._require()
+        self._acquire()
         self._attached = True
         self._trained_elsewhere()
         constants = program.capture.constants
@@ -171,6 +176,23 @@ class Attachment(Inspection):
         program.engine.share(seeds)
         self.copyWeightsToDevice()
         self._trainer.attach(program)
+
+    def _acquire(self) -> None:
+        """Refuse an IPU that the options name while another model has it; without hardware there are as many as asked.
+
+        Raises:
+            Error: names the other model.
+        """
+        wanted = self._options.ipu_id
+        if wanted is None or not ipuHardwareIsAvailable():
+            return
+        for other in _attached:
+            if other is not self and other._attached and other._options.ipu_id == wanted:
+                raise Error(
+                    f"Failed to acquire the device {wanted}: the model {type(other._user_model).__name__} is attached "
+                    "to it. Call detachFromDevice() on that model first."
+                )
+        _attached.add(self)
 
     def _seed(self) -> int:
         """The seed of the options; else one of its own for each program, from PyTorch's."""

@@ -175,6 +175,9 @@ class Program:
         return _anchors.names(self.capture, self.host_tensors, weights, self.plan is not None)
 
 
+MOST_IPUS = 64
+"""IPUs that one process may have on real systems."""
+
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 """Types that the device has no 64 bits for: results come back in 32, as PopTorch returns them."""
 
@@ -254,9 +257,10 @@ def build(
     split = count == 1 and pipelined and options._own.get("stages", 1) > 1
     if split:  # the compiler cuts the model, as the file of options asks
         count = options._own["stages"]
+    ipus = count if split else 1 + max((op.origin.ipu for op in captured.graph.operations), default=0)
+    _check_ipus(ipus, batching.replicas, options)
     if not (split and options._own.get("pipeline") == "sequential"):
         _check_pipeline(count, batching, training)
-    _check_ipus(count if split else 1 + max((op.origin.ipu for op in captured.graph.operations), default=0), options)
     plan = None
     if training:
         adaptive = scales_loss(options)
@@ -379,8 +383,13 @@ def _check_pipeline(stages: int, batching: Batching, training: bool) -> None:
         )
 
 
-def _check_ipus(count: int, options: Options) -> None:
-    """Real systems hand out IPUs in powers of two; the model of one takes any number."""
+def _check_ipus(count: int, replicas: int, options: Options) -> None:
+    """Real systems hand out IPUs in powers of two, and 64 to a process; the model of one takes any number."""
+    if count * replicas > MOST_IPUS and ipuHardwareIsAvailable():
+        raise Error(
+            f"Too many IPUs requested ({count * replicas}). Experiments that need more than {MOST_IPUS} IPUs run in "
+            "several processes (poprun or torchrun), each with some of the replicas."
+        )
     rounded = 1 << (count - 1).bit_length()
     if count != rounded and not options.auto_round_num_ipus and ipuHardwareIsAvailable():
         raise Error(
