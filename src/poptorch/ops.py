@@ -13,7 +13,7 @@ import torch
 
 from abele.ir import OPERATIONS
 
-from . import _library, _placement, _structure
+from . import _custom_libraries, _library, _placement, _structure
 from ._errors import Error, require
 from ._options_effects import note
 from ._structure import map_tensors
@@ -419,9 +419,7 @@ def custom_op(
     if _placement.current_capture() is not None:
         raise _unsupported(
             f"The custom operation {domain}.{name} (version {domain_version})",
-            "Operations compiled for the vendor's library cannot be loaded: register its twin in Python, "
-            f"abele.ir.register(abele.ir.Composite({name!r}, ...)), as examples/my_operation.py does, or write it with "
-            "PyTorch operations.",
+            _custom_libraries.HELP,
         )
     return [t.clone() for t in example_outputs]
 

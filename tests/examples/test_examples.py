@@ -30,6 +30,13 @@ def test_an_operation_of_ones_own():
     assert "gradient at [-1, 1, 2, 3]: [0. 2. 4. 6.]" in ran.stdout
 
 
+def test_the_twin_of_a_compiled_operation():
+    ran = subprocess.run([sys.executable, "examples/custom_operation.py"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "cubes: [0.5, 4.0, 13.5] loss: 18.0" in ran.stdout
+    assert "weights after a step: [0.85, 1.4, 1.65]" in ran.stdout
+
+
 def test_a_chip_of_ones_own():
     from abele.machine import find_system
 
