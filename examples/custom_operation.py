@@ -2,8 +2,8 @@
 
 python examples/custom_operation.py
 
-The program loaded ``libcube.so`` and called ``poptorch.custom_op([x], "Cube", "com.example", 1, ...)``. Here the name is
-registered instead; the call stays as it is.
+The program loaded ``libcube.so`` and called ``poptorch.custom_op([x], "Cube", "com.example", 1, ...)``. Here the name
+is registered instead; the call stays as it is.
 """
 
 import torch

@@ -17,7 +17,7 @@ from abele.compile.session import CompiledProgram
 from abele.engine.engine import Engine
 from abele.errors import AbeleError
 from abele.importers.torch import structure as tree
-from abele.importers.torch.capture import Capture, capture
+from abele.importers.torch.capture import Capture, capture, refuse_shared
 from abele.importers.torch.dtypes import machine_type, to_torch
 from abele.ir import Graph, Port, Value
 
@@ -162,6 +162,7 @@ class Program:
         """Give the caller's tensors the values that the model wrote into its inputs."""
         batching = self.batching
         for index, name in self.capture.updated_inputs.items():
+            refuse_shared(leaves, [t.name for t in self.capture.inputs], index)
             target, array = leaves[index], arrays[name]
             if batching.group_size > 1 and target.dim():
                 split = array.reshape(-1, batching.replicas, target.shape[0] // batching.count, *target.shape[1:])

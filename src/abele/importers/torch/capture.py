@@ -184,6 +184,7 @@ def capture(
     updated = {}
     for index, one in enumerate(twins):
         if tracer.places.root_of(one).version:
+            refuse_shared(leaves, names, index)
             updated[index] = f"updated.{index}"
             anchors.append(tracer.places.read(one))
             ports.append(Port("anchor", updated[index]))
@@ -307,6 +308,31 @@ def _refuse_hidden(structure: tree.Structure) -> None:
 
 def _is_record(value: object) -> bool:
     return hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module)
+
+
+def refuse_shared(leaves: Sequence[torch.Tensor], names: Sequence[str], written: int) -> None:
+    """Refuse an argument that is written in place while another shows its elements: each is a tensor of its own here.
+
+    Raises:
+        Unsupported: one tensor, or two views of the same elements, are given as two arguments.
+    """
+    ours = _extent(leaves[written])
+    for number, other in enumerate(leaves):
+        theirs = _extent(other)
+        if number != written and ours[0] < theirs[1] and theirs[0] < ours[1]:
+            raise Unsupported(
+                f"The arguments {names[written]} and {names[number]} share elements, and the model writes into the "
+                "first",
+                remedy=f"Give {names[number]} as a clone, or write into a clone in the model.",
+            )
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses between which a tensor's elements lie in the host's memory."""
+    if tensor.device.type == "meta" or not tensor.numel():
+        return (0, 0)
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _same_structure(a: tree.Structure, b: tree.Structure) -> bool:

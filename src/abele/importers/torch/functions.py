@@ -6,6 +6,7 @@ dispatcher (``tolist``), and some would show that tensors are on the meta device
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Functions(TorchFunctionMode):
                 where=self.tracer.where(),
                 remedy="Cast the module or some of its layers with half(), and the tensors between them.",
             )
-        args, kwargs = _places(func, args), {k: _place(v) if k == "device" else v for k, v in kwargs.items()}
+        args, kwargs = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
         rule = FUNCTIONS.get(func)
         if rule is not None:
             tensors = tensors_in(args, kwargs)
@@ -45,18 +46,41 @@ class Functions(TorchFunctionMode):
                 return rule(self.tracer, func, args, kwargs)
         return func(*args, **kwargs)
 
+    def _here(self, value: Any) -> Any:
+        """The machine is where a model being captured is already: ``"ipu"`` becomes the device that tensors show.
 
-def _place(device: Any) -> Any:
-    """A device, the host in the place of the one that is modelled: while a program is captured both are one."""
-    kind = device.type if isinstance(device, torch.device) else device
-    return torch.device("cpu") if isinstance(kind, str) and kind.partition(":")[0] == "ipu" else device
+        Other accelerators are refused, whatever torch would say.
+        """
+        named = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+        if not named and not isinstance(value, torch.device):
+            return value
+        kind = torch.device(value).type
+        if kind in ("cpu", "meta"):
+            return value
+        if kind not in ("ipu", "xla"):
+            raise Unsupported(
+                f"The device {str(value)!r} is asked for in a captured model",
+                where=self.tracer.where(),
+                remedy="Leave it away, or use the device of a tensor that is there (x.device).",
+            )
+        return torch.device("cpu")
 
 
-def _places(func: Any, args: tuple) -> tuple:
-    """Positional arguments with such devices exchanged; only ``to`` takes one by its name there."""
-    if not any(isinstance(a, torch.device) or (func is _TENSOR.to and isinstance(a, str)) for a in args):
-        return args
-    return tuple(_place(a) if isinstance(a, torch.device | str) else a for a in args)
+_DEVICE = re.compile(r"(ipu|xla|cuda|mps|xpu|hpu)(:\d+)?")
+
+
+@function(_TENSOR.ipu)
+def _to_machine(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    return args[0]
+
+
+@function(_TENSOR.cuda, _TENSOR.xpu)
+def _to_accelerator(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    raise Unsupported(
+        f"A tensor is moved to another accelerator ({func.__name__}) in a captured model",
+        where=tracer.where(),
+        remedy="Leave it away: tensors of the model are where it runs.",
+    )
 
 
 @function(_TENSOR.device.__get__)
