@@ -402,7 +402,6 @@ def _traced() -> Iterator[None]:
     asked = getattr(library, "is_fake_tensor", None)
     if asked is not None:
         library.is_fake_tensor = lambda tensor: isinstance(tensor, torch.Tensor)
-    # Distributions would read their parameters to see whether they are allowed.
     distribution: Any = torch.distributions.Distribution
     checked = distribution._validate_args
     distribution.set_default_validate_args(False)

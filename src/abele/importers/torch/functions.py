@@ -98,11 +98,6 @@ def _is_meta(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     return False
 
 
-@function(_TENSOR.ipu)
-def _ipu(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
-    return args[0]
-
-
 @function(_TENSOR.tolist, _TENSOR.numpy, _TENSOR.__array__)
 def _to_host(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     dependent.refuse(func.__name__, tracer.where())
