@@ -43,6 +43,18 @@ def scanned_apart(x: torch.Tensor) -> torch.Tensor:
     return (x * 40).logcumsumexp(0)
 
 
+def view_by_number(m: torch.Tensor, i: torch.Tensor) -> Any:
+    """What a tensor of one number selects is a view."""
+    y = m.clone()
+    part = y[i[1]]
+    part.mul_(2)
+    y[:, i[2]].add_(1)
+    y[0] += 1
+    with torch.no_grad():
+        still = m[i[0]]
+    return y, part, still * m[0]
+
+
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "a tensor of one number reads": (
         lambda m, i: (
@@ -58,6 +70,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         K,
     ),
     "a tensor of one number writes": (written, M, K, V),
+    "a tensor of one number gives a view": (view_by_number, M, K),
+    "a quotient of zeros": (lambda v: torch.sinc(v - v) * v + torch.sinc(v), V),
     "a mask of one element": (all_or_nothing, M),
     "a running sum of exponentials far apart": (scanned_apart, M[:, :, 0]),
     "a shape taken from a tensor": (lambda m, v: torch.ops.aten.expand_as(v, m) * 2, M, V),

@@ -16,8 +16,10 @@ from torch.overrides import TorchFunctionMode
 from abele.errors import Unsupported
 from abele.importers.torch import dependent
 from abele.importers.torch.calls import tensors_in
+from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.table import FUNCTIONS, function
 from abele.importers.torch.tracer import Tracer
+from abele.ir import DType, Value
 
 _TENSOR: Any = torch.Tensor
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # type: ignore[attr-defined]
@@ -134,9 +136,36 @@ def _subscript(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     target: torch.Tensor = args[0]
     index: list[Any] = list(_index_tuple(args[1]))
     for place, dim in _single(tracer, tuple(index), target.dim()):
-        target = func(target, (*[slice(None)] * dim, index[place].reshape(1).to(torch.int64)))
+        target = _selected(tracer, target, dim, index[place])
         index[place] = 0
     return func(target, tuple(index))
+
+
+def _selected(tracer: Tracer, target: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """``target`` cut down along ``dim`` to the place that the index has when the program runs: a view, as in torch."""
+    if not tracer.involved([target]):
+        return target[(*[slice(None)] * dim, index.reshape(1).to(torch.int64))]
+    rank, length = target.dim(), target.shape[dim]
+
+    def starts(e: Emitter) -> Value:
+        at = e.reshape(e.cast(tracer.read(index), DType.I32), (1,))
+        from_end = e.emit("lt", at, e.number(0, DType.I32))
+        at = e.emit("select", from_end, e.emit("add", at, e.number(length, DType.I32)), at)
+        return e.concat([e.number(0, DType.I32, (dim,)), at, e.number(0, DType.I32, (rank - dim - 1,))], 0)
+
+    with tracer.located():
+        place = starts(tracer.e)  # read now: a later write to the index does not move the view
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(target.shape))
+    shown = tracer.plainly(torch.empty, sizes, dtype=target.dtype, device="meta")
+    shown = tracer.view_of(
+        shown,
+        target,
+        lambda e, x: e.emit("dynamic_slice", x, place, sizes=sizes),
+        lambda e, x, new: e.emit("dynamic_update", x, new, place),
+    )
+    with tracer.located():
+        tracer.places.read(shown)
+    return shown
 
 
 @function(_TENSOR.__setitem__)

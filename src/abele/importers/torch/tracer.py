@@ -135,16 +135,19 @@ class Tracer(Tensors):
         source = args[0]
         several = isinstance(result, tuple | list)
         results = list(result) if several else [result]
-        stopped = self.places.knows(source) and self._gradients_stop()
         for index, (read, write) in enumerate(call.rule(source, args[1:], kwargs)):
-            if stopped:
-                results[index] = self.view_apart(results[index], source, read, write)
-            else:
-                self.places.add_view(results[index], source, read, write)
+            results[index] = self.view_of(results[index], source, read, write)
             # Read now, at the user's line, except what may never be read at all.
             if self.places.knows(source) and self.places.root_of(source).value is not None:
                 self.places.read(results[index])
         return type(result)(results) if several else results[0]
+
+    def view_of(self, result: torch.Tensor, source: torch.Tensor, read: Read, write: Write) -> torch.Tensor:
+        """``result``, or a tensor like it, as a view of ``source``; no gradient flows through it where they stop."""
+        if self.places.knows(source) and self._gradients_stop():
+            return self.view_apart(result, source, read, write)
+        self.places.add_view(result, source, read, write)
+        return result
 
     def view_apart(self, result: torch.Tensor, source: torch.Tensor, read: Read, write: Write) -> torch.Tensor:
         """A view through which no gradient flows: in torch's memory apart from its source, or both were one place."""

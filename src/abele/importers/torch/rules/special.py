@@ -46,6 +46,15 @@ def ndtri(e: Emitter, p: Value) -> Value:
     return e.binary("mul", e.unary("erfinv", inner), math.sqrt(2.0))
 
 
+@rule("sinc")
+def sinc(e: Emitter, x: Value) -> Value:
+    """sin(pi x) / (pi x); at zero it is one and its gradient zero, which the quotient would not say."""
+    x = e.operand(x)
+    zero, one = e.binary("eq", x, 0, x.dtype), e.number(1, x.dtype)
+    turned = e.emit("mul", e.emit("select", zero, one, x), e.number(math.pi, x.dtype))
+    return e.emit("select", zero, one, e.emit("div", e.emit("sin", turned), turned))
+
+
 @rule("angle")
 def angle(e: Emitter, x: Value) -> Value:
     """Of a real number: pi where it is negative, NaN where it is none."""
