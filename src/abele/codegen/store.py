@@ -72,15 +72,15 @@ class Store:
     def alone(self, key: str) -> Iterator[None]:
         """Keep other processes out that make the same entry, and wait for one that does; where files can be locked.
 
-        A process that dies in it lets the next one in: the system gives its lock back.
+        A process that dies in it lets the next one in: the system gives its lock back, and who is last in removes
+        the file.
         """
         with ExitStack() as stack:
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # a folder that cannot be written to, or cannot lock
                     path = self.path(key).with_suffix(".lock")
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    file = stack.enter_context(path.open("w"))
-                    fcntl.flock(file, fcntl.LOCK_EX)
+                    stack.enter_context(_locked(path))
             yield
 
     def put(self, key: str, body: bytes) -> bool:
@@ -100,3 +100,31 @@ class Store:
             logger.warning("Nothing was cached in %s: %s.", self.directory, error.strerror or error)
             return False
         return True
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made for it and removed before others are let in.
+
+    Who waited for a file that is removed by then holds a lock that nobody else asks for, and takes the next one.
+    """
+    assert fcntl is not None
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(file.fileno(), path):
+                continue
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            return
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether an open file is the one that has this path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
