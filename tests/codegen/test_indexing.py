@@ -88,6 +88,21 @@ def test_an_index_per_element() -> None:
     assert np.array_equal(total, want)
 
 
+@pytest.mark.parametrize(("how", "ufunc"), [("mul", np.multiply), ("max", np.maximum), ("min", np.minimum)])
+def test_an_index_per_element_with_other_reductions(how: str, ufunc: np.ufunc) -> None:
+    rng = np.random.default_rng(1)
+    total = rng.normal(size=(2, 4, 5)).astype(np.float32)
+    updates = rng.normal(size=(2, 9, 5)).astype(np.float32)
+    updates[0, 3, 2] = np.nan
+    i = rng.integers(0, 4, (2, 9, 5)).astype(np.int32)
+    want = total.copy()
+    o, _, c = np.indices(i.shape)
+    ufunc.at(want, (o, i, c), updates)
+    put = put_kernel(2, 4, 5, 9, index="i32", how=how)
+    Library([put]).call(put, [updates, i, total])
+    assert np.array_equal(total, want, equal_nan=True)
+
+
 def test_one_hot_is_a_map() -> None:
     i = np.array([2, 0, 4, -1], np.int32)
     exprs = [Expr("index", (), "i32", dim=1), Expr("eq", (0, 1), "bool"), Expr("cast", (2,), "f32")]

@@ -8,10 +8,10 @@ unit, and units own disjoint columns, so sums have the same bits at any number o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from abele.codegen.emit import Function, Value, element
-from abele.codegen.expression import Operand, Output, load_type
+from abele.codegen.expression import FUNCTIONS, Operand, Output, load_type
 from abele.codegen.host import Host, host
 from abele.codegen.map import map_kernel
 from abele.codegen.module import Kernel, arguments, finish, start
@@ -256,6 +256,14 @@ def take_kernel(
     return finish(fn, "take", 3, outer * count, cost=4 * inner, target=target)
 
 
+_COMBINE: dict[str, Callable[[Value, Value], Value]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "max": FUNCTIONS["max"][1],
+    "min": FUNCTIONS["min"][1],
+}
+
+
 def put_kernel(
     outer: int,
     rows: int,
@@ -264,10 +272,17 @@ def put_kernel(
     dtype: str = "f32",
     index: str = "i64",
     *,
-    add: bool = True,
+    how: str = "add",
     target: Host | None = None,
 ) -> Kernel:
-    """``y[o, i[o, j, c], c] += x[o, j, c]`` (``=`` with ``add`` False) for j in order. Pointers: x, i, y."""
+    """``y[o, i[o, j, c], c]`` becomes ``how`` (``none``: nothing) of itself and ``x[o, j, c]``, for j in order.
+
+    Args:
+        outer, rows, inner, count, dtype, index: as of :func:`scatter_kernel`, with an index for each element.
+        how: ``none``, ``add``, ``mul``, ``max`` or ``min``; the latter two give nan where one is nan.
+
+    Pointers: x, i, y.
+    """
     fn = start()
     _, begin, end = fn.parameters
     x, indices, y = arguments(fn, 3)
@@ -282,7 +297,7 @@ def put_kernel(
             def store() -> None:
                 value = fn.load(type, fn.offset(x, where, type))
                 to = fn.offset(y, (o * rows + row) * inner + c, type)
-                fn.store(fn.load(type, to) + value if add else value, to)
+                fn.store(value if how == "none" else _COMBINE[how](fn.load(type, to), value), to)
 
             fn.when(inside, store)
 

@@ -17,6 +17,7 @@ from abele.compile.passes.fold import Fold
 from abele.compile.passes.fold_norm import FoldNorm
 from abele.compile.passes.fuse import Fuse
 from abele.compile.passes.hoist import Hoist
+from abele.compile.passes.index_rows import IndexRows
 from abele.compile.passes.loss_scale import AdaptiveScale
 from abele.compile.passes.offload import LEAST_ELEMENTS, PHASED, Offload, Phases
 from abele.compile.passes.outline import Outline
@@ -254,7 +255,7 @@ def passes_for(options: CompileOptions, way: Way | None = None) -> list[Pass]:
     else:
         turns = Accumulate(options.accumulation, stages=options.pipeline_stages, pipeline=options.pipeline)
         passes += [AdvanceSeed(), Streams("host" in options.overlap), turns]
-    passes += [Expand(fuse=options.fuse and not best), Fold(), CommonSubexpressions()]
+    passes += [Expand(fuse=options.fuse and not best), Fold(), CommonSubexpressions(), IndexRows()]
     if options.optimiser is not None:
         passes.append(Recompute(options.recompute, options.pipeline))
     passes += [DeadCode(), *_offloads(options), Transfers()]

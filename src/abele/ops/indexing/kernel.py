@@ -74,14 +74,14 @@ def _scatter_elements(request: Request) -> HostPlan | None:
     dtype = host_name(base.dtype)
     same = all(a == b for d, (a, b) in enumerate(zip(base.shape, indices.shape, strict=True)) if d != axis)
     plain = all(s.plain for s in (*request.operands, *request.results))
-    if how not in ("none", "add") or indices.dtype != "i32" or not same or not plain:
+    if indices.dtype != "i32" or not same or not plain:
         return None
-    if dtype is None or updates.shape != indices.shape or (how == "add" and not base.type.dtype.is_float):
+    if dtype is None or updates.shape != indices.shape or (how != "none" and not base.type.dtype.is_float):
         return None
     outer, inner = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
     start = copy_kernel(base.shape, dtype, base.strides, base.strides)
     host = "f32" if dtype == "f16" else dtype
-    kernel = put_kernel(outer, base.shape[axis], inner, indices.shape[axis], host, "i32", add=how == "add")
+    kernel = put_kernel(outer, base.shape[axis], inner, indices.shape[axis], host, "i32", how=str(how))
     return HostPlan(
         (
             Launch(start, (Ref("in", 0), Ref("out", 0))),
