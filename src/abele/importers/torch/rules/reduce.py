@@ -217,7 +217,10 @@ def _nth(e: Emitter, x: Value, dim: int, n: int, keep: bool) -> tuple[Value, Val
 def searchsorted(
     e: Emitter, first: Any, second: Any, *given: Any, right: bool = False, side: Any = None, **_: Any
 ) -> Any:
-    """How many of the sorted boundaries lie below each value (or are equal to it, with ``right``)."""
+    """The first boundary that does not lie below each value (nor is equal to it, with ``right``).
+
+    Of sorted boundaries it is how many lie below; of others, where torch says nothing, mostly what its search finds.
+    """
     edges, values = (first, second) if e.name == "searchsorted" else (second, first)
     right = bool(right or side == "right" or (len(given) > 1 and given[1]))
     kind = edges.dtype if not isinstance(values, Value) or values.dtype is edges.dtype else DType.F32
@@ -227,7 +230,10 @@ def searchsorted(
     shape = (1,) * len(values.shape) + (count,) if one else (*edges.shape[:-1], 1, count)
     edges = e.reshape(e.cast(edges, kind), shape)
     below = e.emit("le" if right else "lt", edges, e.reshape(values, (*values.shape, 1)))
-    return reduced(e, "reduce_sum", e.cast(below, DType.I32), (len(values.shape),), False)
+    places = e.emit("iota", shape=below.shape, axis=len(values.shape), dtype="i32")
+    return reduced(
+        e, "reduce_min", e.emit("select", below, e.number(count, DType.I32), places), (len(values.shape),), False
+    )
 
 
 @rule("_cdist_forward")
