@@ -59,7 +59,7 @@ class TUDataset(Generated):
     def __init__(self, root, name, transform=None, pre_transform=None, **_):
         made, graphs = torch.Generator().manual_seed(0), []
         features, edges = {"MUTAG": (7, 4), "NCI1": (37, 0)}[name]
-        for i in range(188 if name == "MUTAG" else 600):
+        for i in range(188 if name == "MUTAG" else 1500):
             nodes, label = 10 + i % 18, i % 2
             kinds = torch.randint(features // 2, (nodes,), generator=made) + label * (features // 2)
             ends = torch.randint(nodes, (2, nodes), generator=made)
@@ -186,16 +186,27 @@ def run(program: Program, checkouts: dict[str, Path], home: Path, packages: list
     return result
 
 
-def table(results: list[Result]) -> str:
-    """The table in Markdown."""
-    lines = ["| program | exercises | needs | seconds | result |", "|---|---|---|---:|---|"]
+def table(results: list[Result], before: str = "") -> str:
+    """The table in Markdown. ``before``: an older one, of which programs that were not run now keep their lines."""
+    lines = dict(
+        line.split(" | ", 1) for line in before.splitlines() if line.startswith(("| poptorch:", "| examples:"))
+    )
     for one in results:
         p = one.program
-        outcome = "FAILS: " + "; ".join(one.wrong) if one.wrong else "runs: " + "; ".join(one.seen)
-        cells = (f"{p.checkout}: {p.shown}", p.exercises, p.needs or "–", f"{one.seconds:.0f}", outcome)
-        lines.append("| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
-    good = sum(not r.wrong for r in results)
-    return "\n".join([*lines, "", f"{good} of {len(results)} run."]) + "\n"
+        outcome = (
+            "FAILS: " + "; ".join(one.wrong) if one.wrong else ": ".join(["runs", *filter(None, ["; ".join(one.seen)])])
+        )
+        cells = [_name(p), p.exercises, p.needs or "–", f"{one.seconds:.0f}", outcome]
+        name, *cells = [c.replace("|", "\\|").replace("\n", " ") for c in cells]
+        lines[f"| {name}"] = " | ".join(cells) + " |"
+    kept = [f"| {_name(p)} | {lines[f'| {_name(p)}']}" for p in PROGRAMS if f"| {_name(p)}" in lines]
+    good = sum(" | runs" in line for line in kept)
+    head = ["| program | exercises | needs | seconds | result |", "|---|---|---|---:|---|"]
+    return "\n".join([*head, *kept, "", f"{good} of {len(kept)} run."]) + "\n"
+
+
+def _name(program: Program) -> str:
+    return f"{program.checkout}: {program.shown}"
 
 
 MARK = "<!-- written by scripts/poptorch_programs.py -->"
@@ -209,7 +220,7 @@ def main() -> None:
     parser.add_argument("--packages", nargs="+", type=Path, default=[])
     parser.add_argument("--only", nargs="+", default=(), help="names (or parts of names) of programs")
     parser.add_argument("--keep", type=Path, help="folder for what the programs print")
-    parser.add_argument("--write", type=Path, help="replace the table in this document")
+    parser.add_argument("--write", type=Path, help="bring their lines up to date in this document")
     asked = parser.parse_args()
     checkouts = {"poptorch": asked.poptorch.resolve(), "examples": asked.examples.resolve()}
     chosen = [p for p in PROGRAMS if not asked.only or any(o in p.name for o in asked.only)]
@@ -219,12 +230,11 @@ def main() -> None:
         for program in chosen:
             results.append(run(program, checkouts, Path(home), [p.resolve() for p in asked.packages], asked.keep))
             print(f"{program.name}: {results[-1].wrong or 'runs'} ({results[-1].seconds:.0f} s)", file=sys.stderr)
-    text = table(results)
     if asked.write:
-        head = asked.write.read_text(encoding="utf-8").partition(MARK)[0] if asked.write.exists() else ""
-        asked.write.write_text(f"{head}{MARK}\n\n{text}", encoding="utf-8")
+        head, _, before = (asked.write.read_text(encoding="utf-8") if asked.write.exists() else "").partition(MARK)
+        asked.write.write_text(f"{head}{MARK}\n\n{table(results, before)}", encoding="utf-8")
     else:
-        print(text)
+        print(table(results))
     sys.exit(any(r.wrong for r in results))
 
 
