@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+TESTS = ("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -45,6 +47,8 @@ class Program:
     @property
     def shown(self) -> str:
         """As the table names it."""
+        if self.command[: len(TESTS)] == TESTS:
+            return f"`pytest {' '.join(f'{self.folder}/{test}' for test in self.command[len(TESTS) :])}`"
         return f"`{self.folder}/{' '.join(self.command)}`"
 
 
@@ -184,7 +188,6 @@ SECTION_3 = (
 )
 
 GRAPHS = "torch_geometric; generated graphs; tqdm, matplotlib (tabulate for GIN)"
-TESTS = ("-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider")
 
 
 def _tests(name: str, folder: str, files: tuple[str, ...], exercises: str, needs: str = "") -> Program:
@@ -219,11 +222,9 @@ MORE = (
         "vision/yolo_v4/pytorch",
         ("tests/backbone_test.py",),
         "a large convolutional network",
-        "torchvision, yacs",
+        "torchvision",
     ),
-    _tests(
-        "yolo neck", "vision/yolo_v4/pytorch", ("tests/neck_test.py",), "upsampling, concatenation", "torchvision, yacs"
-    ),
+    _tests("yolo neck", "vision/yolo_v4/pytorch", ("tests/neck_test.py",), "upsampling, concatenation", "torchvision"),
     _graphs(
         "graphs at a glance",
         f"{PYG}/1_at_a_glance",
