@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from abele.compile import CompileOptions, compile_graph
+from abele.engine.engine import Engine
+from abele.engine.reference import run_reference
 from abele.errors import InvalidOperand
-from abele.ir import Arg, Builder, Sample, f16, f32, infer_types
+from abele.ir import Arg, Builder, DType, Host, Port, Sample, f16, f32, infer_types
 from abele.ir.operation import lookup
-from abele.ops.plans.planning import make_plan
+from abele.machine import one_ipu
+from abele.ops.plans.planning import PlanOptions, make_plan
 from tests.ops.harness import Case, ask, machine, plan_and_run
 
 
@@ -98,3 +103,36 @@ def test_causal_rows_do_not_see_later_keys():
 def test_what_does_not_fit_is_refused(types, words):
     with pytest.raises(InvalidOperand, match=words):
         infer_types("attention", types, {"scale": 1.0, "causal": False})
+
+
+@pytest.mark.parametrize("planner", ["best", "poplibs"])
+@pytest.mark.parametrize("keys", [7, 300])
+def test_queries_that_see_no_key_get_zeros(planner, keys):
+    """By every provider of kernels and tile by tile, whether keys are split over tiles or not; in training too."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, n, 8)).astype(np.float32) for n in (3, keys, keys))
+    mask = np.where(rng.random((3, keys)) < 0.5, np.float32(0), -np.float32(np.inf))
+    mask[1] = -np.inf
+    b = Builder("main")
+    inputs = [b.input(f32(*x.shape), "data", name) for x, name in zip((q, k, v, mask), "qkvm", strict=True)]
+    y = b.attention(*inputs, scale=0.3)
+    gradients = b.emit("attention_grad", [b.constant(1.0, DType.F32, y.shape), *inputs], {"scale": 0.3})
+    made = [y, *gradients]
+    graph = b.finish(made, [Port("anchor", str(i)) for i in range(4)])
+    given = [torch.from_numpy(x).requires_grad_() for x in (q, k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(*given, torch.from_numpy(mask), scale=0.3)
+    assert (expected[:, 1] == 0).all()
+    expected.sum().backward()
+    wanted = [expected.detach(), *(x.grad for x in given)]
+    options = CompileOptions(system=one_ipu(machine(16)), plan=PlanOptions(planner=planner))
+    schedule = compile_graph(graph, options).schedule
+    host = Host({name: [x] for name, x in zip("qkvm", (q, k, v, mask), strict=True)})
+    run_reference(schedule, [[]], [host])
+    results = {"tiles": [host.outputs[str(i)][0] for i in range(4)]}
+    for providers in (("numpy",), ("llvm", "numpy"), None):
+        engine = Engine(schedule, threads=1, providers=providers)
+        found = engine.run({name: x[None, None] for name, x in zip("qkvm", (q, k, v, mask), strict=True)})
+        results[str(providers)] = [found[str(i)][0, 0] for i in range(4)]
+    for who, found in results.items():
+        for have, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5, err_msg=who)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from abele.codegen.expression import Expr, Operand, Output
 from abele.codegen.module import Kernel
 from abele.codegen.reduce import reduce_kernels
 from abele.codegen.space import contiguous
 
 Kernels = tuple[Kernel, ...]
+LOWEST = float(np.finfo(np.float32).min)
+"""The least finite float."""
 
 
 def along(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
@@ -35,17 +39,25 @@ class Recipe:
     def const(self, value: float) -> int:
         return self("const", value=value)
 
+    def powers(self, x: int, safe: bool) -> tuple[int, int, int]:
+        """``x`` less its maximum, the exponential of that, and its sum; safe: of minus infinities, these are finite."""
+        most = self("reduce_max", x)
+        shifted = self("sub", x, self("max", most, self.const(LOWEST)) if safe else most)
+        power = self("exp", shifted)
+        total = self("reduce_sum", power)
+        return shifted, power, self("max", total, self.const(1.0)) if safe else total
+
     def mean(self, node: int, count: int) -> int:
         return self("div", self("reduce_sum", node), self.const(count))
 
 
-def softmax(shape: Sequence[int], axis: int = -1, dtype: str = "f32", *, log: bool = False) -> Kernels:
-    """Softmax or log-softmax over one axis. Pointers: x, y."""
+def softmax(
+    shape: Sequence[int], axis: int = -1, dtype: str = "f32", *, log: bool = False, safe: bool = False
+) -> Kernels:
+    """Softmax or log-softmax over one axis; a safe softmax gives zeros for minus infinities. Pointers: x, y."""
     whole = contiguous(shape)
     r = Recipe([Operand(dtype, whole)])
-    shifted = r("sub", 0, r("reduce_max", 0))
-    power = r("exp", shifted)
-    total = r("reduce_sum", power)
+    shifted, power, total = r.powers(0, safe)
     y = r("sub", shifted, r("log", total), dtype=dtype) if log else r("div", power, total, dtype=dtype)
     # For the logarithm the second pass needs the shifted value again, which is cheap.
     stash = () if log else ((power, 0),)

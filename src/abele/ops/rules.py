@@ -1,6 +1,6 @@
 """What the ``op`` modules of all families share: checks of operands, broadcasting, and steps that gradients repeat.
 
-Imports the ``ir`` alone.
+Imports the ``ir`` and NumPy alone.
 """
 
 from __future__ import annotations
@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from abele.errors import InvalidOperand
 from abele.ir.builder import Builder
 from abele.ir.graph import Attributes, Value
 from abele.ir.types import DType, TensorType
+
+LOWEST = float(np.finfo(np.float32).min)
+"""The least finite float."""
 
 
 def need_operands(name: str, operands: Sequence[TensorType], count: int) -> None:

@@ -61,10 +61,10 @@ def _softmax(count: int, queries: int, keys: int, causal: bool) -> tuple[Kernel,
     """Softmax over the keys in place; causal scores count only where the query is not before the key."""
     shape = (count, queries, keys)
     if not causal:
-        return softmax((count * queries, keys))
+        return softmax((count * queries, keys), safe=True)
     r = Recipe([Operand("f32", row_major(shape))])
     row, column = (r("index", dtype="i32", dim=d) for d in (1, 2))
     x = r("select", r("ge", row, column, dtype="bool"), 0, r.const(-math.inf))
-    power = r("exp", r("sub", x, r("reduce_max", x)))
-    y = r("div", power, r("reduce_sum", power))
+    _, power, total = r.powers(x, safe=True)
+    y = r("div", power, total)
     return reduce_kernels(shape, (2,), r.operands, r.exprs, [Output(y, "f32", row_major(shape))])

@@ -50,7 +50,10 @@ def _check(name: str, q: TensorType, k: TensorType, v: TensorType, mask: TensorT
 
 
 def _probabilities(b: Builder, q: Value, k: Value, mask: Value | None, attributes: Attributes) -> Value:
-    """``softmax(scale · q kᵀ + mask)`` in float, over the last axis; ``q`` and ``k`` are float already."""
+    """``softmax(scale · q kᵀ + mask)`` in float, over the last axis; ``q`` and ``k`` are float already.
+
+    A query for which every key is masked with minus infinity gets zeros, as in torch.
+    """
     scores = b.mul(b.matmul(q, k, transpose_b=True), b.constant(float(attributes["scale"]), DType.F32))
     if mask is not None:
         scores = b.add(scores, to_float(b, mask))
@@ -58,7 +61,7 @@ def _probabilities(b: Builder, q: Value, k: Value, mask: Value | None, attribute
         shape = scores.shape[-2:]
         row, column = (b.iota(shape=shape, axis=axis, dtype="i32") for axis in (0, 1))
         scores = b.select(b.ge(row, column), scores, b.constant(float("-inf"), DType.F32))
-    return b.softmax(scores, axis=len(scores.shape) - 1)
+    return b.softmax(scores, axis=len(scores.shape) - 1, safe=True)
 
 
 def _attention(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
@@ -157,7 +160,7 @@ def _attention_calls(b: Builder, operands: Sequence[Value], attributes: Attribut
     if attributes["causal"]:
         row, column = (b.iota(shape=scores.shape[-2:], axis=axis, dtype="i32") for axis in (0, 1))
         scores = b.select(b.ge(row, column), scores, b.constant(float("-inf"), q.dtype))
-    return [b.matmul(b.softmax(scores, axis=len(scores.shape) - 1), v)]
+    return [b.matmul(b.softmax(scores, axis=len(scores.shape) - 1, safe=True), v)]
 
 
 _ATTRIBUTES = {"scale": REQUIRED, "causal": False}

@@ -23,6 +23,7 @@ from abele.ops.plans.partials import set_cycles
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.products import product_cycles
 from abele.ops.plans.search import DOES_NOT_FIT, few_part_counts
+from abele.ops.rules import LOWEST
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import Block, VertexKind, Work, register_vertex
@@ -152,15 +153,15 @@ def _scores(block: Block, pieces: Pieces, attributes: Attributes) -> np.ndarray:
 
 def _attention(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     scores = _scores(block, pieces, attributes)
-    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return [e / e.sum(axis=-1, keepdims=True) @ pieces[2]]
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=LOWEST))
+    return [e / np.maximum(e.sum(axis=-1, keepdims=True), 1) @ pieces[2]]
 
 
 def _part(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     """Over the block's keys: the sum of values by ``exp(score - largest)``; the largest and the sum of the weights."""
     scores = _scores(block, pieces, attributes)
-    largest = scores.max(axis=-1, keepdims=True)
-    e = np.exp(scores - np.where(largest == -np.inf, 0.0, largest))  # a row may see none of these keys
+    largest = scores.max(axis=-1, keepdims=True, initial=LOWEST)  # finite, though a row may see none of these keys
+    e = np.exp(scores - largest)
     stats = np.concatenate([largest, e.sum(axis=-1, keepdims=True)], axis=-1)
     return [(e @ pieces[2])[None], stats[None]]
 
@@ -169,7 +170,7 @@ def _join(block: Block, pieces: Pieces, attributes: Attributes) -> Pieces:
     sums, stats = pieces
     largest, weight = stats[..., :1], stats[..., 1:]
     scale = np.exp(largest - largest.max(axis=0))
-    return [(sums * scale).sum(axis=0) / (weight * scale).sum(axis=0)]
+    return [(sums * scale).sum(axis=0) / np.maximum((weight * scale).sum(axis=0), 1)]
 
 
 def _sizes(work: Work) -> _Sizes:

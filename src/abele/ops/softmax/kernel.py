@@ -11,8 +11,8 @@ def _softmax(request: Request) -> HostPlan | None:
     (x,), (y,) = request.operands, request.results
     if not (x.plain and y.plain) or not x.type.size:
         return None
-    axis = int(request.attributes["axis"])
-    kernels = softmax(x.shape, axis, x.dtype, log=request.operation == "log_softmax")
+    axis, safe = int(request.attributes["axis"]), bool(request.attributes.get("safe"))
+    kernels = softmax(x.shape, axis, x.dtype, log=request.operation == "log_softmax", safe=safe)
     return in_order(kernels, (*ins(1), *outs(1)))
 
 

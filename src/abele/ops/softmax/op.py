@@ -1,4 +1,8 @@
-"""Softmax and log-softmax along one axis, and their gradients from the result. The arithmetic is in f32."""
+"""Softmax and log-softmax along one axis, and their gradients from the result. The arithmetic is in f32.
+
+A *safe* softmax gives zeros for a row of minus infinities, which else is NaN: the row's maximum is taken to be finite,
+and the sum, which is at least 1 for all other rows, to be no less than that.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from abele.errors import InvalidOperand
 from abele.ir import REQUIRED, Arg, Builder, Composite, DType, Operation, Sample, Value, register
 from abele.ir.operation import Attributes
 from abele.ir.types import f16, f32
+from abele.ops.rules import LOWEST
 
 
 def to_f32(b: Builder, x: Value) -> Value:
@@ -38,8 +43,14 @@ def _softmax(b: Builder, operands: Sequence[Value], attributes: Attributes) -> S
     axes = (_axis("softmax", operands, attributes),)
     (x,) = operands
     wide = to_f32(b, x)
-    e = b.exp(b.sub(wide, b.reduce_max(wide, axes=axes, keep=True)))
-    return (to_dtype(b, b.div(e, b.reduce_sum(e, axes=axes, keep=True)), x.dtype),)
+    most = b.reduce_max(wide, axes=axes, keep=True)
+    if attributes.get("safe"):
+        most = b.max(most, b.constant(LOWEST, DType.F32))
+    e = b.exp(b.sub(wide, most))
+    total = b.reduce_sum(e, axes=axes, keep=True)
+    if attributes.get("safe"):
+        total = b.max(total, b.constant(1.0, DType.F32))
+    return (to_dtype(b, b.div(e, total), x.dtype),)
 
 
 def _log_softmax(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
@@ -67,7 +78,7 @@ def _log_softmax_grad(b: Builder, operands: Sequence[Value], attributes: Attribu
 
 def _softmax_gradient(b: Builder, op: Operation, outer: Sequence[Value | None]) -> Sequence[Value | None]:
     (dy,) = outer
-    return (None if dy is None else b.softmax_grad(dy, op.result, **op.attributes),)
+    return (None if dy is None else b.softmax_grad(dy, op.result, axis=op.attributes["axis"]),)
 
 
 def _log_softmax_gradient(b: Builder, op: Operation, outer: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -97,9 +108,14 @@ def _samples(count: int):
     return samples
 
 
+def _softmax_samples() -> Iterable[Sample]:
+    yield from _samples(1)()
+    yield Sample((Arg(f32(3, 5)),), {"axis": 1, "safe": True}, "safe")
+
+
 _AXIS = {"axis": REQUIRED}
 
-register(Composite("softmax", _AXIS, _softmax, _samples(1), _softmax_gradient))
+register(Composite("softmax", _AXIS | {"safe": False}, _softmax, _softmax_samples, _softmax_gradient))
 register(Composite("log_softmax", _AXIS, _log_softmax, _samples(1), _log_softmax_gradient))
 register(Composite("softmax_grad", _AXIS, _softmax_grad, _samples(2)))
 register(Composite("log_softmax_grad", _AXIS, _log_softmax_grad, _samples(2)))

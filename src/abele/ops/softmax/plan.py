@@ -10,12 +10,14 @@ import numpy as np
 
 from abele.ops.plans.planning import Question, plan_for
 from abele.ops.plans.rows import ROW_CHOICES, ROWS, Arrays, RowOperation, Segment, plan_rows, register_rows
+from abele.ops.rules import LOWEST
 from abele.schedule.records import Plan
 
 
 def _largest_and_sum(values: Arrays, axes: tuple[int, ...], attributes: Mapping[str, Any]) -> Arrays:
     (x,) = values
-    largest = x.max(axis=axes, keepdims=True, initial=-np.inf)
+    # finite also where all of a part is minus infinity: such a part adds nothing, and a whole row of it divides 0 by 0
+    largest = x.max(axis=axes, keepdims=True, initial=LOWEST)
     return [largest, np.exp(x - largest).sum(axis=axes, keepdims=True)]
 
 
@@ -32,7 +34,7 @@ def _added(parts: Arrays, attributes: Mapping[str, Any]) -> Arrays:
 
 ROWS["softmax"] = RowOperation(
     1, 0, _largest_and_sum, _rescaled,
-    lambda v, s, a: np.exp(v[0] - s[0]) / s[1],
+    lambda v, s, a: np.exp(v[0] - s[0]) / (np.maximum(s[1], 1) if a.get("safe") else s[1]),
     columns=2, combined=2,
     reductions=("max", "add"), prepared=("sub", "exp"), applied=("mul",),
 )  # fmt: skip
@@ -67,4 +69,5 @@ def plan_softmax(question: Question) -> Plan:
         Segment(shape[axis], True),
         Segment(math.prod(shape[axis + 1 :]), False),
     )
-    return plan_rows(question, segments, "Softmax", {})
+    safe = {"safe": True} if dict(question.attributes).get("safe") else {}
+    return plan_rows(question, segments, "Softmax", safe)

@@ -31,39 +31,21 @@ def attention(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
             k, v = (_shared_heads(e, t, q.shape[-3]) for t in (k, v))
         lead = torch.broadcast_shapes(*(t.shape[:-2] for t in (q, k, v)))
         q, k, v = (e.expand(t, (*lead, *t.shape[-2:])) for t in (q, k, v))
-        extra, seen = [], None
-        if mask is not None:
-            term, seen = _additive(tracer, mask, q.dtype)
-            extra.append(term)
+        extra = [] if mask is None else [_additive(tracer, mask, q.dtype)]
         if p:
             result = _with_dropout(e, q, k, v, extra, scale, causal, p)
         else:
             result = e.emit("attention", q, k, v, *extra, scale=scale, causal=causal)
-        if seen is not None:
-            result = e.emit("select", seen, result, e.number(0, result.dtype))
         return tracer.new(result, value.dtype)
 
 
-def _additive(tracer: Tracer, mask: torch.Tensor, dtype: DType) -> tuple[Value, Value | None]:
-    """A mask as a term of the scores, and which rows see a key at all: the others give zeros, as in torch.
-
-    Bools become zero and the lowest finite number, since minus infinity throughout a row would give NaN. ``None`` where
-    the mask is known and every row sees a key.
-    """
+def _additive(tracer: Tracer, mask: torch.Tensor, dtype: DType) -> Value:
+    """A mask as a term of the scores: bools become zero and minus infinity."""
     e = tracer.e
-    known = None if tracer.places.knows(mask) or mask.device.type == "meta" else mask.detach()
     value = e.unexpanded(tracer.read(mask))
-    lowest = float(np.finfo(dtype.numpy).min)
-    last = (len(value.shape) - 1,)
     if value.dtype is DType.BOOL:
-        complete = known is not None and bool(known.any(-1).all())
-        seen = None if complete else e.emit("reduce_any", value, axes=last, keep=True)
-        return e.emit("select", value, e.number(0, dtype), e.number(lowest, dtype)), seen
-    value = e.cast(value, dtype)
-    if known is not None and bool((known.amax(-1) > -math.inf).all()):
-        return value, None
-    seen = e.emit("gt", e.emit("reduce_max", value, axes=last, keep=True), e.number(-math.inf, dtype))
-    return e.emit("max", value, e.number(lowest, dtype)), seen
+        return e.emit("select", value, e.number(0, dtype), e.number(-math.inf, dtype))
+    return e.cast(value, dtype)
 
 
 def _shared_heads(e: Emitter, x: Value, heads: int) -> Value:
@@ -86,9 +68,8 @@ def _with_dropout(
     if causal:
         rows, columns = scores.shape[-2:]
         below = e.constant(np.tril(np.ones((rows, columns), np.bool_)))
-        lowest = e.number(float(np.finfo(scores.dtype.numpy).min), scores.dtype)
-        scores = e.emit("select", below, scores, lowest)
+        scores = e.emit("select", below, scores, e.number(-math.inf, scores.dtype))
     if mask:
         scores = e.emit("add", scores, mask[0])
-    weights, _ = e.emit("dropout", e.emit("softmax", scores, axis=len(scores.shape) - 1), e.key(), p=p)
+    weights, _ = e.emit("dropout", e.emit("softmax", scores, axis=len(scores.shape) - 1, safe=True), e.key(), p=p)
     return e.matmul(weights, v)
