@@ -224,7 +224,9 @@ class Expected:
     def _match_constant(self, expected: tree.Constant, given: tree.Structure, name: str) -> None:
         if not isinstance(given, tree.Constant):
             raise Error(f"Type mismatch for {name}: expected {_kind(expected)} but got {_kind(given)}. {_AGAIN}")
-        if expected.value is not given.value and not bool(expected.value == given.value):
+        if type(expected.value) is not type(given.value):
+            raise Error(f"Type mismatch for {name}: expected {_kind(expected)} but got {_kind(given)}. {_AGAIN}")
+        if not _same(expected.value, given.value):
             raise Error(f"Value mismatch for {name}: expected {expected.value} but got {given.value}. {_AGAIN}")
 
     def _match_node(
@@ -242,6 +244,16 @@ class Expected:
         items = dict(zip(given.keys, given.items, strict=True))
         for key, item in zip(expected.keys, expected.items, strict=True):
             self._match(item, items[key], f"{name}[{key!r}]" if name else str(key), leaves, found)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values that are not tensors are equal, those of arrays all together; NaN is itself."""
+    if one is other:
+        return True
+    equal = one == other
+    if not isinstance(equal, bool):
+        return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(equal)
+    return equal or (one != one and other != other)
 
 
 def _kind(structure: tree.Structure) -> type:

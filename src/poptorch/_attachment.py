@@ -23,7 +23,7 @@ from ._errors import Error, require
 from ._host_weights import Link, link_of, links_of
 from ._inspection import Inspection
 from ._logging import logger
-from ._program import check_same_types, translated
+from ._program import Program, check_same_types, translated
 from ._trainer import Trainer
 from ._whole_states import WholeStates
 from .enums import ConnectionType
@@ -53,7 +53,6 @@ class Attachment(Inspection):
         """Bring the host's parameters and buffers up to date when training has changed them; whether it had."""
         if not self._device_ahead:
             return False
-        self._device_ahead = False
         logger.debug("Implicit copyWeightsToHost()")
         self.copyWeightsToHost()
         return True
@@ -67,13 +66,17 @@ class Attachment(Inspection):
         program = self._require()
         if not self._attached:
             return
-        self._device_ahead = False
+        ahead, self._device_ahead = self._device_ahead, False
         logger.debug("Writing weights from IPU to host")
         states = WholeStates(program.engine, program.groupings)
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            for name in program.updated:
-                target = program.host_tensors[name]
-                target.data.copy_(to_torch(states.read(name), target.dtype))
+        try:
+            with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+                for name in program.updated:
+                    target = program.host_tensors[name]
+                    target.data.copy_(to_torch(states.read(name), target.dtype))
+        except BaseException:  # interrupted: the next look copies them
+            self._device_ahead = ahead
+            raise
         link = link_of(self._user_model)
         if link is not None:
             link.version += 1
@@ -161,9 +164,19 @@ class Attachment(Inspection):
         self._leave_device()
 
     def _attach(self) -> None:
+        """Put the program on the device whole, or leave it off: one that an error or Ctrl-C ended holds zeros."""
         program = self._require()
         self._acquire()
         self._attached = True
+        try:
+            self._fill(program)
+        except BaseException:
+            self._attached = False
+            program.close()
+            raise
+
+    def _fill(self, program: Program) -> None:
+        """Give a program that is new on the device all that it holds."""
         self._trained_elsewhere()
         constants = program.capture.constants
         for name, tensor in constants.items():
@@ -207,9 +220,8 @@ class Attachment(Inspection):
             self.copyWeightsToHostIfNeeded()
             if not (alone and self._require().training and WholeStates(self._require().engine).spread()):
                 self._hand_over_optimizer_state()
-        if self._program is not None and self._program._engine is not None:
-            self._program._engine.close()
-            self._program._engine = None
+        if self._program is not None:
+            self._program.close()
         self._attached = False
 
     def _hand_over_optimizer_state(self) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
+import pickle
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +25,10 @@ from abele.schedule.text import print_schedule
 
 from ._errors import Error
 from ._program import Program
+from ._replica_groups import Grouping
 from .options import Options
 
-_FORMAT = "abele-poptorch-2"
+_FORMAT = "abele-poptorch-3"
 _NAME = "model.poptorch"
 
 
@@ -34,6 +38,7 @@ class Contents:
 
     Attributes:
         modes: whether each module, by name, was in training mode; a module that is not named is as it is.
+        groupings: weights that differ among replicas.
     """
 
     model: torch.nn.Module | None
@@ -46,6 +51,7 @@ class Contents:
     key: str
     schedule: str
     modes: dict[str, bool]
+    groupings: dict[str, Grouping]
 
     @contextlib.contextmanager
     def same_modes(self, model: torch.nn.Module) -> Iterator[None]:
@@ -80,10 +86,14 @@ def write(
     rng_state: list[int] | None,
     program: Program,
     modes: dict[str, bool],
+    groupings: dict[str, Grouping],
 ) -> None:
-    """Write a program to a file, or into a folder that exists."""
+    """Write a program to a file, or into a folder that exists; a file of that name stays as it is until all is written.
+
+    Raises:
+        Error: when the disk does not take it, or something in it cannot be pickled.
+    """
     path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     expected = program.expected
     examples = [torch.zeros(s, dtype=d) for s, d in zip(expected.shapes, expected.dtypes, strict=True)]
     args, kwargs = tree.unflatten(expected.structure, examples)
@@ -100,8 +110,40 @@ def write(
         "key": executable.key,
         "schedule": print_schedule(executable.schedule),
         "modes": modes,
+        "groupings": groupings,
     }
-    torch.save(contents, path)
+    packed = io.BytesIO()
+    try:
+        torch.save(contents, packed)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise Error(
+            f"The model cannot be saved: {error}. Give it only what pickle takes, or leave it out with "
+            "export_model=False."
+        ) from error
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        _write_whole(path, packed.getbuffer())
+    except OSError as error:
+        raise Error(f"{path!r} cannot be written: {error.strerror or error}.") from error
+
+
+def _write_whole(path: str, content: Any) -> None:
+    """Write a file of which no half is ever seen, unless it is a device."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            file.write(content)
+        return
+    folder, own = os.path.split(os.path.abspath(path))
+    name = os.path.join(folder, f".new-{os.getpid()}-{own}")
+    try:
+        with open(name, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def read(filename: str) -> Contents:
@@ -111,10 +153,20 @@ def read(filename: str) -> Contents:
         Error: when the file cannot be read or is none of these.
     """
     path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
+    not_one = f"{path!r} is not a file that PoplarExecutor.save or compileAndExport wrote"
     try:
-        found = torch.load(path, weights_only=False)
+        with open(path, "rb") as file:
+            packed = zipfile.is_zipfile(file)
+            file.seek(0)
+            found = torch.load(file, weights_only=False) if packed else None
     except OSError as error:
         raise Error(f"{path!r} cannot be read: {error.strerror or error}.") from error
+    except (ImportError, AttributeError) as error:
+        raise Error(f"The model in {path!r} needs its own module to be imported first: {error}.") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise Error(f"{path!r} is damaged: {str(error).splitlines()[0]}.") from error
+    if not packed:
+        raise Error(f"{not_one}, or it is damaged.")
     if not isinstance(found, dict) or found.pop("format", None) != _FORMAT:
-        raise Error(f"{path!r} is not a file that PoplarExecutor.save or compileAndExport wrote.")
+        raise Error(f"{not_one}, or one of another version wrote it.")
     return Contents(**found)

@@ -98,6 +98,12 @@ class Program:
             self._engine = Engine(schedule, cache=self.native_cache, process=self.process, exceptions=self.exceptions)
         return self._engine
 
+    def close(self) -> None:
+        """Give up the engine and the states that it holds."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
     @property
     def host_tensors(self) -> Mapping[str, torch.Tensor]:
         """The model's tensors that the program uses, by name."""

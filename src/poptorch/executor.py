@@ -223,6 +223,7 @@ class PoplarExecutor(Attachment):
                 rng_state=self.rng_state if save_rng_state and self._attached else None,
                 program=program,
                 modes=self._modes,
+                groupings=self._groupings,
             )
 
     def loadExecutable(self, filename: str) -> None:
@@ -233,6 +234,7 @@ class PoplarExecutor(Attachment):
         self._take_over(_export.read(filename))
 
     def _take_over(self, contents: _export.Contents) -> None:
+        self._groupings = dict(contents.groupings)
         with contents.cached(self._options) as options:
             own, self._options = self._options, options
             try:
@@ -273,11 +275,13 @@ class PoplarExecutor(Attachment):
                 self.rng_state, program = words, self._require()
             self._before_run(program)
             mode, period = self._options.output_mode, self._options.output_return_period
-            arrays, self._anchored = program.run(leaves, mode, period, self._synthetic())
-            self._ran = True
-            if program.training and program.updated:
-                self._device_ahead = True
-            self._trainer.ahead = self._training
+            try:
+                arrays, self._anchored = program.run(leaves, mode, period, self._synthetic())
+                self._ran = True
+            finally:  # a call that fails has updated weights too: up to there
+                if program.training and program.updated:
+                    self._device_ahead = True
+                self._trainer.ahead = self._training
             self._trainer.stepped()
             program.write_back(arrays, leaves)
             result = program.result(arrays)
@@ -320,7 +324,7 @@ class PoplarExecutor(Attachment):
     def __reduce__(self) -> Any:
         """A pickle or a copy is a wrapper that has not been compiled, of the module with its present weights."""
         self.copyWeightsToHostIfNeeded()
-        parts = (self._user_model, self._options.clone(), self._training, self._trainer.optimizer)
+        parts = (self._user_model, self._options.clone(), self._training, self._trainer.optimizer, self._groupings)
         return _unpickled, parts
 
     # -- the optimizer ------------------------------------------------------------------------------------
@@ -376,9 +380,15 @@ class PoplarExecutor(Attachment):
 
 
 def _unpickled(
-    model: torch.nn.Module, options: Options, training: bool, optimizer: torch.optim.Optimizer | None
+    model: torch.nn.Module,
+    options: Options,
+    training: bool,
+    optimizer: torch.optim.Optimizer | None,
+    groupings: dict[str, Grouping],
 ) -> PoplarExecutor:
-    return wrap(model, options, training=training, optimizer=optimizer)
+    executor = wrap(model, options, training=training, optimizer=optimizer)
+    executor._groupings = groupings
+    return executor
 
 
 class _NoBackward:

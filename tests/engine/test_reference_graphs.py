@@ -79,6 +79,24 @@ def test_samples(name):
     run()
 
 
+@pytest.mark.parametrize("tiles", [1, 2, 4])
+def test_an_operand_that_is_repeated_is_read_in_its_own_view(tiles):
+    """It lies as it was read first, in a view without the dimension along which it is then repeated."""
+    system = system_of(tiles)
+    b = Builder("main")
+    x, y, m = (
+        b.input(f32(*shape), "data", n) for n, shape in zip("xym", [(2, 1, 2, 2), (1, 2, 2, 2), (1, 2, 2)], strict=True)
+    )
+    first, second = b.add(b.relu(x), m), b.mul(b.relu(y), b.reshape(m, shape=(1, 2, 1, 2)))
+    graph = b.finish([first, second], [Port("anchor", "first"), Port("anchor", "second")])
+    inputs = [np.arange(v.type.size, dtype=np.float32).reshape(v.shape) for v in graph.inputs]
+    schedule = check(lower(graph, system))
+    run = run_reference(schedule, [inputs])
+    for have, want in zip(run.outputs[0], evaluate(graph, inputs), strict=True):
+        agree(have, want)
+    bytes_agree(run, schedule, system)
+
+
 def network(width=6, layers=2, half=False, ipus=1):
     """Layers by an outlined function, one call each, the last on the last IPU; the weights are state."""
     type_ = f16 if half else f32

@@ -46,7 +46,7 @@ def to_numpy(tensor: torch.Tensor, name: str = "") -> np.ndarray:
     Raises:
         InvalidOperand: an integer does not fit the machine's 32 bits; ``name`` says whose it is.
     """
-    plain = tensor.detach()
+    plain = tensor.detach().resolve_neg()
     if plain.dtype is torch.bfloat16:
         plain = plain.float()
     given, target = plain.cpu().numpy(), machine_dtype(tensor.dtype).numpy

@@ -13,7 +13,7 @@ from abele.ops.elementwise.activations import last_activation
 from abele.ops.elementwise.functions import FUNCTIONS
 from abele.ops.elementwise.op import convert, count
 from abele.ops.plans.chains import map_vertex
-from abele.ops.plans.layouts import align, even, flat, pointwise, read_like
+from abele.ops.plans.layouts import align, even, flat, pointwise, read_along
 from abele.ops.plans.planning import Question, plan_for
 from abele.ops.plans.vertices import like, region_shape
 from abele.ops.rules import Attributes
@@ -31,7 +31,7 @@ def pointwise_set(question: Question, vertex: str, attributes: Attributes) -> Pl
     for i, operand in enumerate(question.operands):
         aligned = align(layout, result.shape, operand.shape)
         assert aligned is not None
-        reads.append(read_like(question, i, aligned))
+        reads.append(read_along(question, i, aligned, result.shape))
     done = ComputeSet(vertex, layout.grid, tuple(reads), (Access("out0", layout),), dict(attributes))
     return Plan((done,), (), (layout,))
 

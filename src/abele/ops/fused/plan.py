@@ -7,7 +7,7 @@ from dataclasses import replace
 from abele.ops.elementwise.expression import body_of
 from abele.ops.fused.op import root_of, root_types
 from abele.ops.plans.chains import map_vertex
-from abele.ops.plans.layouts import align, even, read_like
+from abele.ops.plans.layouts import align, even, read_along
 from abele.ops.plans.planning import Question, choices_of, make_plan, plan_for
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import then
@@ -48,11 +48,11 @@ def plan_fused(question: Question) -> Plan:
         if aligned is None:
             layout = even(result, question.chip, question.first)
             break
-        reads.append(read_like(question, i, aligned))
+        reads.append(read_along(question, i, aligned, result.shape))
     if layout is not home:
         again = [align(layout, result.shape, question.operands[i].shape) for i in range(number, len(question.operands))]
         reads = [Access(inner, layout)] + [
-            read_like(question, i, found) for i, found in enumerate(again, number) if found is not None
+            read_along(question, i, found, result.shape) for i, found in enumerate(again, number) if found is not None
         ]
     write = Access("out0", layout)
     vertex, given = map_vertex(body_of(attributes))

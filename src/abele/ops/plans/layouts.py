@@ -322,6 +322,16 @@ def read_like(question: Question, operand: int, layout: Layout) -> Access:
     return read(question, operand, layout)
 
 
+def read_along(question: Question, operand: int, layout: Layout, shape: Sequence[int]) -> Access:
+    """A read of an operand that ``align`` laid along a result of ``shape``.
+
+    One that is repeated along some dimensions is read in its own view: the vertex must know which dimensions it has.
+    """
+    if question.operands[operand].size in (1, math.prod(shape)):
+        return read_like(question, operand, layout)
+    return read(question, operand, layout)
+
+
 def pointwise(question: Question, result: TensorType, operands: Sequence[int] | None = None) -> Layout:
     """Where to compute ``result`` elementwise from operands that broadcast to it.
 

@@ -17,7 +17,7 @@ from abele.machine.chip import Chip
 from abele.machine.exchange import exchange_cycles
 from abele.ops.elementwise.expression import body_of, evaluate_body
 from abele.ops.plans.chains import loop_dtype, loop_operations
-from abele.ops.plans.layouts import align, even, grain_of, own, read_like, resized
+from abele.ops.plans.layouts import align, even, grain_of, own, read_along, resized
 from abele.ops.plans.partials import set_cycles
 from abele.ops.plans.planning import PlanOptions, Question, plan_for, read
 from abele.ops.plans.search import Dimension, Parts, search
@@ -172,7 +172,7 @@ def plan_stencil(question: Question) -> Plan:
             continue
         aligned = align(layout, result.shape, operand.shape)
         assert aligned is not None
-        reads.append(read_like(question, i, aligned))
+        reads.append(read_along(question, i, aligned, result.shape))
     given = {
         "taps": taps,
         "body": body,
