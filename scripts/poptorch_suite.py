@@ -8,8 +8,8 @@ marked to need it, as if it were there. `--results` keeps what ran in a JSON fil
 document can be written from several runs.
 
 A case that passes counts as passed. One that fails is left out of the figures only for a reason that stands below: one
-of `EXCLUDED`, found in the source of the test; of `TORCH`, what torch, pytest or Python has changed since 2.0.1; or of
-`DIFFERS`, what a test expects that is not so here, and should not be.
+of `EXCLUDED`, found in the source of the test, or of `TORCH`, what torch, pytest or Python has changed since 2.0.1. What a
+test expects that is not so here and should not be, `DIFFERS`, counts as failed; its reason is shown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DIFFERS = (
     ("misc_test.py", r"test_error_on_cpu_tensor", "expects a constant made in the forward to be refused"),
     ("misc_nn_layers_test.py", r"test_unsupported_upsample", "expects linear interpolation to be refused"),
 )
-"""File, pattern of the case's name, and what it expects."""
+"""File, pattern of the case's name, and what it expects: counted as failed."""
 
 DISCRIMINATING = (
     *("batching", "buffers", "dataloader", "debug_tensors", "inputs", "misc", "multiconv", "optimizers", "options"),
@@ -149,8 +149,11 @@ def run(tests: Path, name: str, *, hardware: bool, seconds: int) -> Row:
     for case in cases:
         title = case.get("name", "")
         function = (case.get("classname") or "").rpartition(".")[2] if "::" in title else title.split("[")[0]
-        by_name = (why for file, pattern, why in (*TORCH, *DIFFERS) if file == name and re.search(pattern, title))
-        reason = next(by_name, None) or reasons.get(function) or reasons.get(_class_of(case, reasons))
+        changed, differs = (
+            next((why for file, pattern, why in table if file == name and re.search(pattern, title)), None)
+            for table in (TORCH, DIFFERS)
+        )
+        reason = changed or reasons.get(function) or reasons.get(_class_of(case, reasons))
         skipped = case.find("skipped")
         if skipped is not None:
             counts["waiting" if NO_HARDWARE in _message(case) else "skipped"] += 1
@@ -162,7 +165,7 @@ def run(tests: Path, name: str, *, hardware: bool, seconds: int) -> Row:
         else:
             counts["failed"] += 1
             said = (_message(case).strip().splitlines() or [""])[0].replace(f"{tests}{os.sep}", "")
-            row.failures.append(f"{title}: {said[:MOST]}")
+            row.failures.append(f"{title}: {differs or said[:MOST]}")
     row.counts, row.out = dict(counts), [(f, why, n) for (f, why), n in out.items()]
     return row
 
