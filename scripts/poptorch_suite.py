@@ -8,8 +8,8 @@ marked to need it, as if it were there. `--results` keeps what ran in a JSON fil
 document can be written from several runs.
 
 A case that passes counts as passed. One that fails is left out of the figures only for a reason that stands below: one
-of `EXCLUDED`, found in the source of the test, or of `TORCH`, what torch, pytest or Python has changed since 2.0.1. What
-a test expects that is not so here and should not be, `DIFFERS`, counts as failed; its reason is shown.
+of `EXCLUDED`, found in the source of the test, or of `TORCH`, what torch, pytest or Python has changed since 2.0.1. A
+test of `DIFFERS` expects what is not so here and should not be: it counts as failed, and its reason is shown.
 """
 
 from __future__ import annotations
