@@ -2,8 +2,8 @@
 
 The loss is multiplied by the optimiser's own number times a factor, a state that starts at one. Autodiff counts, in
 every micro-batch, the elements of half gradients that lie above an edge; the update compares their share with a
-threshold and gives the factor its next value. This is the rule of the vendor's documentation (its option
-``automaticLossScalingSettings``), whose defaults are those below.
+threshold and gives the factor its next value. Names and defaults are those of the vendor's session options
+(graphcore/popart, ``sessionoptions.hpp``: ``AutomaticLossScalingSettings``); the limits of the scale are our own choice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AdaptiveScale:
         anchor: name of the stream that the scale in use is sent to in every micro-batch, or empty.
     """
 
-    edge: float = 0.125
+    edge: float = 0.0625
     threshold: float = 1e-7
     period: int = 1
     products: bool = False
