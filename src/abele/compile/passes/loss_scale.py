@@ -3,7 +3,7 @@
 The loss is multiplied by the optimiser's own number times a factor, a state that starts at one. Autodiff counts, in
 every micro-batch, the elements of half gradients that lie above an edge; the update compares their share with a
 threshold and gives the factor its next value. Names and defaults are those of the vendor's session options
-(graphcore/popart, ``sessionoptions.hpp``: ``AutomaticLossScalingSettings``); the limits of the scale are our own choice.
+(graphcore/popart, ``sessionoptions.hpp``: ``AutomaticLossScalingSettings``); the scale's limits are our own choice.
 """
 
 from __future__ import annotations
