@@ -14,7 +14,7 @@ from types import ModuleType
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 
 _SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OURS = tuple(os.path.join(_SOURCE, package, "") for package in ("abele", "popdist", "poptorch"))
+_OURS = tuple(os.path.join(_SOURCE, package, "") for package in ("abele", "popdist", "poptorch", "poptorch_geometric"))
 _LIBRARIES = (*_OURS, sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
