@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from abele.engine.processes import Processes, join
 from abele.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from abele.engine.processes import Processes
 
 __all__ = [
     "checkNumIpusPerReplica",
@@ -137,6 +139,8 @@ def initializeBackend() -> None:
     """As ``init``; a second call does nothing."""
     global _processes
     if _processes is None and getNumInstances() > 1:
+        from abele.engine.processes import join  # here: poprun itself needs none of the engine, and starts at once
+
         _processes = join(getInstanceIndex(), getNumInstances())
 
 

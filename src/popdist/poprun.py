@@ -252,19 +252,19 @@ class Run:
         failed: tuple[Instance, int] | None = None
         until = float("inf")
         asked = False
-        while None in [process.poll() for _, process in self.processes]:
+        while True:
+            running = None in [process.poll() for _, process in self.processes]
             if failed is None:
-                ended = ((i, p.returncode) for i, p in self.processes if p.returncode)
-                failed = next(ended, None)
+                failed = next(((i, p.returncode) for i, p in self.processes if p.returncode), None)
                 until = time.monotonic() + GRACE if failed is not None else until
+            if not running:
+                break
             if time.monotonic() > until:
                 self.signal(signal.SIGKILL if asked else signal.SIGTERM)
                 until, asked = time.monotonic() + GRACE, True
             time.sleep(0.05)
         for reader in self._readers:
             reader.join(1.0)  # a process that an instance has left behind may hold its output open
-        if failed is None:
-            failed = next(((i, p.returncode) for i, p in self.processes if p.returncode), None)
         if failed is None:
             return 0
         instance, status = failed
@@ -304,8 +304,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = Run(chosen.tag_output or mpi.tagged, chosen.only_output_from_instance)
     where = meeting_point(chosen.host)
     nodes = numa_nodes() if chosen.numa_aware else []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: run.signal(received))
+    before = {
+        number: signal.signal(number, lambda received, _: run.signal(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         for instance in instances:
             variables = {**environment(instance, instances, chosen), **where, **mpi.variables}
@@ -321,6 +323,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.signal(signal.SIGTERM)
         print(f"poprun: there is no program {error.filename!r}", file=sys.stderr)
         return 127
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -24,20 +24,24 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS":
 STEPS = 50
 
 
-def started(*arguments: str, command: list[str] = POPRUN) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*command, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-
-
-def shell(script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return started(*options, "sh", "-c", script)
+def started(*arguments: str, command: list[str] = POPRUN, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**ENVIRONMENT, **more}
+    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of compiled programs: the first that trains compiles, and the others find what it made."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def alone(cache: Path) -> dict:
     """What one process with four replicas trains."""
-    file = tmp_path_factory.mktemp("alone") / "one"
-    train.main(str(file), STEPS, 4)
-    return json.loads(file.with_suffix(".0").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POPTORCH_CACHE_DIR", str(cache))
+        train.main(str(cache / "one"), STEPS, 4)
+    return json.loads((cache / "one.0").read_text())
 
 
 def equal(one: dict, folder: Path) -> None:
@@ -50,45 +54,49 @@ def equal(one: dict, folder: Path) -> None:
         np.testing.assert_allclose(part["weight"], one["weight"], rtol=1e-5)
 
 
-def test_instances_on_this_machine_train_as_one_process(alone: dict, tmp_path: Path) -> None:
-    options = ["--num-instances", "2", "--num-replicas=4", "--only-output-from-instance", "1"]
-    options += ["--executable-cache-path", str(tmp_path / "cache")]
-    done = started(*options, sys.executable, TRAIN, str(tmp_path / "many"), str(STEPS), "4")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "trained 1\n"
-    assert any((tmp_path / "cache").rglob("*.abele"))
-    equal(alone, tmp_path)
+def two_hosts(folder: Path) -> list[str]:
+    """The command that starts a program on two hosts made of namespaces; empty where this machine forbids them."""
+    if not all(shutil.which(tool) for tool in ("unshare", "nsenter", "ip")):
+        return []
+    cable = ["unshare", "-Urn", "ip", "link", "add", "cable", "type", "veth", "peer", "name", "other"]
+    if subprocess.run(cable, capture_output=True).returncode:
+        return []
+    return ["unshare", "-Urn", sys.executable, str(ROOT / "tests" / "popdist" / "hosts.py"), str(folder)]
 
 
-def test_two_hosts_made_of_network_namespaces_train_as_one_process(alone: dict, tmp_path: Path) -> None:
-    if missing := [tool for tool in ("unshare", "nsenter", "ip") if shutil.which(tool) is None]:
-        pytest.skip(f"this machine has no {', '.join(missing)}")
-    tried = started("ip", "link", "add", "cable", "type", "veth", "peer", "name", "other", command=["unshare", "-Urn"])
-    if tried.returncode:
-        pytest.skip(f"this machine forbids namespaces with a cable between them: {tried.stderr.strip()}")
-    hosts = ["unshare", "-Urn", sys.executable, str(ROOT / "tests" / "popdist" / "hosts.py"), str(tmp_path)]
-    done = started(TRAIN, str(tmp_path / "many"), str(STEPS), "4", command=hosts)
+def test_instances_train_as_one_process(alone: dict, cache: Path, tmp_path: Path) -> None:
+    """On two hosts where they can be made, else on this machine."""
+    hosts = two_hosts(tmp_path)
+    own = [*POPRUN, "--num-instances", "2", "--num-replicas=4", "--tag-output", "--print-topology=yes", sys.executable]
+    program = [TRAIN, str(tmp_path / "many"), str(STEPS), "4"]
+    done = started(*program, command=hosts or own, POPTORCH_CACHE_DIR=str(cache))
     assert done.returncode == 0, done.stderr
-    lines = sorted(done.stdout.splitlines())
-    assert lines == [
+    first, second = ("10.77.0.1", "10.77.0.2") if hosts else ("localhost", "localhost")
+    assert sorted(done.stdout.splitlines()) == [
         "[1,0]<stdout>: trained 0",
         "[1,1]<stdout>: trained 1",
-        "instance 0: 10.77.0.1, replicas 0 to 1, 1 IPUs each",
-        "instance 1: 10.77.0.2, replicas 2 to 3, 1 IPUs each",
+        f"instance 0: {first}, replicas 0 to 1, 1 IPUs each",
+        f"instance 1: {second}, replicas 2 to 3, 1 IPUs each",
     ]
+    assert len(list(cache.rglob("*.abele"))) == 1
     equal(alone, tmp_path)
 
 
-def test_each_instance_is_told_its_place() -> None:
-    done = shell(
+def test_each_instance_is_told_its_place(capsys) -> None:
+    script = (
         'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_NUM_LOCAL_REPLICAS $POPDIST_NUM_TOTAL_REPLICAS '
         "$POPDIST_NUM_IPUS_PER_REPLICA $POPDIST_LOCAL_INSTANCE_INDEX $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE "
-        '$RANK/$WORLD_SIZE $MINE $POPTORCH_CACHE_DIR"',
-        *("--num-instances", "2", "--num-replicas", "6", "--ipus-per-replica", "4", "--vipu-partition", "p", "-vv"),
-        *("--mpi-local-args", "-x MINE=7 -x PATH", "--executable-cache-path", "/c"),
+        '$RANK/$WORLD_SIZE $MASTER_ADDR $MINE $POPTORCH_CACHE_DIR"'
     )
-    assert sorted(done.stdout.splitlines()) == ["0 3 6 4 0 0/2 0/2 7 /c", "3 3 6 4 1 1/2 1/2 7 /c"]
-    assert "--vipu-partition has no effect: there is no V-IPU server here" in done.stderr
+    options = ["--num-instances", "2", "--num-replicas", "6", "--ipus-per-replica", "4", "--vipu-partition", "p", "-vv"]
+    options += ["--mpi-local-args", "-x MINE=7 -x PATH", "--executable-cache-path", "/c"]
+    assert poprun.main([*options, "sh", "-c", script]) == 0
+    said = capsys.readouterr()
+    assert sorted(said.out.splitlines()) == [
+        "0 3 6 4 0 0/2 0/2 127.0.0.1 7 /c",
+        "3 3 6 4 1 1/2 1/2 127.0.0.1 7 /c",
+    ]
+    assert "--vipu-partition has no effect: there is no V-IPU server here" in said.err
 
 
 def test_one_that_fails_ends_the_others_and_is_named(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -100,10 +108,17 @@ def test_one_that_fails_ends_the_others_and_is_named(monkeypatch: pytest.MonkeyP
     assert "poprun: instance 1 on localhost ended with status 5" in capsys.readouterr().err
 
 
-def test_a_signal_is_the_status_as_a_shell_gives_it() -> None:
-    done = shell("if [ $RANK = 1 ]; then kill -9 $$; fi", "--num-instances", "2")
-    assert done.returncode == 128 + 9
-    assert "instance 1 on localhost was killed by signal 9" in done.stderr
+def test_a_signal_is_the_status_as_a_shell_gives_it(capsys) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    assert poprun.main(["--num-instances", "2", "sh", "-c", "if [ $RANK = 1 ]; then kill -9 $$; fi"]) == 128 + 9
+    assert "instance 1 on localhost was killed by signal 9" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_one_instance_alone_may_be_heard(capsys) -> None:
+    options = ["--num-instances", "2", "--only-output-from-instance", "1"]
+    assert poprun.main([*options, "sh", "-c", "echo out $RANK; echo error $RANK >&2"]) == 0
+    assert capsys.readouterr() == ("out 1\n", "error 1\n")
 
 
 def test_ctrl_c_is_passed_on() -> None:

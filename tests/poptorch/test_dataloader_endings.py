@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.resource_tracker
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import together
 
 import poptorch
 from poptorch import DataLoaderMode, SharingStrategy
@@ -72,6 +74,12 @@ def gone(pids: set[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() for pid in pids)
 
 
+def workers_of(pids: list[int]) -> set[int]:
+    """These processes and, once they have started them, their two workers each."""
+    wait_until(lambda: all(len(descendants(pid)) == 2 for pid in pids))
+    return set(pids).union(*map(descendants, pids))
+
+
 def held() -> tuple[set[int], set[Path], int]:
     """Processes of this one, entries of shared memory, and the number of open files."""
     return descendants(os.getpid()), set(SHARED.glob("torch_*")), len(os.listdir("/proc/self/fd"))
@@ -98,7 +106,9 @@ def test_loaders_come_and_go_without_a_leak(strategy: SharingStrategy) -> None:
             made.terminate()
             assert kept.shape == (2, 1000)
 
-    use(1)  # multiprocessing's servers, which stay
+    multiprocessing.resource_tracker.ensure_running()  # it and the fork server stay
+    if strategy is SharingStrategy.ForkServer:
+        use(1)
     processes, shared, files = held()
     use(5 if strategy is SharingStrategy.Fork else 1)
     wait_until(lambda: held()[0] <= processes)
@@ -112,13 +122,12 @@ def test_a_worker_that_is_killed_leaves_nothing(nothing_is_left: None) -> None:
     iterator = iter(made)
     next(iterator)
     worker = made._accessor._worker._process.pid
-    wait_until(lambda: len(descendants(worker)) == 2)
-    own = descendants(worker)
+    own = workers_of([worker])
     os.kill(worker, signal.SIGKILL)
     with pytest.raises(poptorch.Error, match=r"exit code -9 \(SIGKILL; the system may have run out of memory\)"):
         for _ in range(1000):
             next(iterator)
-    wait_until(lambda: gone({worker, *own}), 2.0)
+    wait_until(lambda: gone(own), 2.0)
     with pytest.raises(poptorch.Error, match="terminated"):
         next(iterator)
 
@@ -128,8 +137,7 @@ def test_a_worker_of_the_worker_that_is_killed_is_named(nothing_is_left: None, c
     iterator = iter(made)
     next(iterator)
     worker = made._accessor._worker._process.pid
-    wait_until(lambda: len(descendants(worker)) == 2)
-    victim = min(descendants(worker))
+    victim = min(workers_of([worker]) - {worker})
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(poptorch.Error, match=rf"DataLoader worker \(pid(\(s\))? {victim}\)"):
         for _ in range(1000):
@@ -147,35 +155,27 @@ def test_a_data_set_that_is_stuck_does_not_hold_up_the_end(nothing_is_left: None
     made = loader(Slow(1000, stuck=20), num_workers=2)
     next(iter(made))
     worker = made._accessor._worker._process.pid
-    wait_until(lambda: len(descendants(worker)) == 2)
-    own = descendants(worker)
-    began = time.monotonic()
+    own = workers_of([worker])
     made.terminate()
-    assert time.monotonic() - began < 10
-    wait_until(lambda: gone({worker, *own}), 2.0)
+    wait_until(lambda: gone(own), 2.0)
 
 
 PROGRAM = """
 import time
 from test_dataloader_endings import Slow, loader
-made = loader(Slow(10_000, stuck={stuck}), num_workers=2)
-print(made._accessor._worker._process.pid, flush=True)
+made = [loader(Slow(10_000, stuck=stuck), num_workers=2) for stuck in (-1, 20)]
+print(*(each._accessor._worker._process.pid for each in made), flush=True)
 while True:
-    for _ in made:
+    for _ in made[0]:
         time.sleep(0.001)
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "stuck"),
-    [(signal.SIGINT, -1), (signal.SIGINT, 20), (signal.SIGKILL, -1)],
-    ids=["ctrl-c", "stuck", "kill"],
-)
-def test_a_program_that_is_stopped_leaves_nothing(number: int, stuck: int) -> None:
+def test_a_program_that_is_interrupted_leaves_nothing_of_a_loader_that_flows_and_of_one_that_is_stuck() -> None:
     shared = set(SHARED.glob("torch_*"))
     folders = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(stuck=stuck)],
+        [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": folders},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -183,13 +183,29 @@ def test_a_program_that_is_stopped_leaves_nothing(number: int, stuck: int) -> No
         start_new_session=True,
     )
     assert program.stdout is not None
-    worker = int(program.stdout.readline())
-    wait_until(lambda: len(descendants(worker)) == 2)
-    own = {worker, *descendants(worker)}
-    os.killpg(program.pid, number)
-    _, error = program.communicate(timeout=30)
-    assert program.returncode == -number
-    if number == signal.SIGINT:
-        assert error.count("Traceback") == 1 and error.strip().endswith("KeyboardInterrupt")
+    own = workers_of([int(pid) for pid in program.stdout.readline().split()])
+    os.killpg(program.pid, signal.SIGINT)
+    _, error = program.communicate(timeout=60)
+    assert program.returncode == -signal.SIGINT
+    assert error.count("Traceback") == 1 and error.strip().endswith("KeyboardInterrupt")
+    wait_until(lambda: gone(own))
+    wait_until(lambda: set(SHARED.glob("torch_*")) <= shared)
+
+
+@together.needs_fork
+def test_a_program_that_is_killed_leaves_nothing() -> None:
+    def work(rank: int, size: int) -> None:
+        made = loader(Slow(10_000), num_workers=2)
+        print(made._accessor._worker._process.pid, flush=True)
+        while True:
+            for _ in made:
+                time.sleep(0.001)
+
+    shared = set(SHARED.glob("torch_*"))
+    with together.started(work, 1) as (program,):
+        program.says("\n")
+        own = workers_of([int(program.out)])
+        os.kill(program.pid, signal.SIGKILL)
+        assert program.wait().status == -signal.SIGKILL
     wait_until(lambda: gone(own))
     wait_until(lambda: set(SHARED.glob("torch_*")) <= shared)
