@@ -161,6 +161,7 @@ class Watch:
         self._main = threading.main_thread().ident
         self._socket = socket.create_connection(address, timeout=60)
         self._say({"rank": rank, "name": f" (process {os.getpid()} on {socket.gethostname()})"})
+        self._socket.settimeout(silence / 10)  # before the threads: who leaves at once closes it
         threading.Thread(target=self._beat, name="abele beat", daemon=True).start()
         threading.Thread(target=self._hear, name="abele watch", daemon=True).start()
 
@@ -204,7 +205,6 @@ class Watch:
 
     def _hear(self) -> None:
         rest, last = b"", time.monotonic()
-        self._socket.settimeout(self._silence / 10)
         while not self._closed:
             try:
                 data = self._socket.recv(65536)
