@@ -19,8 +19,11 @@ from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
+from abele.cost import Profile, cost
 from abele.ir import Builder, Graph, Value, print_graph
 from abele.machine.system import System, find_system, list_systems
+from abele.report.database import write_database
+from abele.report.html import html_report
 from abele.tune.options_file import RECOMPUTATION
 
 from ._errors import Error
@@ -241,17 +244,18 @@ def profile_folder(options: Options) -> str | None:
     return str(given.get("autoReport.directory") or options.profile_dir or engine.get("autoReport.directory", "."))
 
 
+def profile_of(compiled: CompiledProgram) -> Profile:
+    """What one run of a program costs on the machine that it is compiled for."""
+    return cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples)
+
+
 def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     """Write what the program costs on the modelled machine into ``<folder>/<name>``.
 
     The same three times: ``profile.json``, a page ``profile.html``, and ``profile.pop``, an SQLite file like the
     vendor's with tables of its own (see ``abele.report.database``).
     """
-    from abele.cost import cost
-    from abele.report.database import write_database
-    from abele.report.html import html_report
-
-    document = cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples).to_json()
+    document = profile_of(compiled).to_json()
     document["name"] = compiled.name
     target = Path(folder, re.sub(r"[^\w.-]+", "_", name))
     target.mkdir(parents=True, exist_ok=True)

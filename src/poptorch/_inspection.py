@@ -97,11 +97,7 @@ class Inspection:
             raise Error("Cycle count logging is disabled. Please set option logCycleCount to True to enable.")
         if self._program is None or not self._ran:
             raise Error("Please run the model at least once before obtaining cycle count.")
-        from abele.cost import cost
-
-        compiled = self._program.compiled
-        profile = cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples)
-        return int(profile.cycles.total) * self._program.runs
+        return int(self._program.profile.cycles.total) * self._program.runs
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
         """When the micro-batches of a call come and go on the modelled machine, in seconds from its beginning.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from abele.cost import cost
-
 from ._program import Program
 from .enums import OutputMode
 
@@ -23,8 +21,7 @@ class Latency:
     @classmethod
     def of(cls, program: Program) -> Latency:
         """Of all device iterations of a program."""
-        compiled = program.compiled
-        profile = cost(compiled.executable.schedule, compiled.options.system, samples=compiled.samples)
+        profile = program.profile
 
         def seconds(*names: str) -> float:
             cycles = sum(step.cycles.total * step.times for step in profile.steps if step.name in names)

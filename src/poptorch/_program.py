@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from abele.compile import session
 from abele.compile.session import CompiledProgram
+from abele.cost import Profile
 from abele.engine.engine import Engine
 from abele.errors import AbeleError
 from abele.importers.torch import structure as tree
@@ -29,6 +31,7 @@ from ._compiling import (
     compile_options,
     for_all_processes,
     profile_folder,
+    profile_of,
     scales_loss,
     with_partials,
     with_strided_groups,
@@ -89,6 +92,11 @@ class Program:
     groupings: Groupings = dataclasses.field(default_factory=dict)
     _engine: Engine | None = None
     _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def profile(self) -> Profile:
+        """What one run costs on the modelled machine."""
+        return profile_of(self.compiled)
 
     @property
     def engine(self) -> Engine:
@@ -325,19 +333,19 @@ def build(
     process = (distributed.processId, distributed.numProcesses)
     exceptions = bool(options.Precision.floating_point_exceptions or lower.get("enableFloatingPointChecks"))
     return Program(
-        captured,
-        expected,
-        batching,
-        runs,
-        compiled,
-        training,
-        plan,
-        seconds,
-        anchors,
-        native,
-        process,
-        exceptions,
-        groupings,
+        capture=captured,
+        expected=expected,
+        batching=batching,
+        runs=runs,
+        compiled=compiled,
+        training=training,
+        plan=plan,
+        seconds=seconds,
+        anchors=anchors,
+        native_cache=native,
+        process=process,
+        exceptions=exceptions,
+        groupings=groupings,
     )
 
 
