@@ -7,7 +7,7 @@ also returns what the gradient needs, and of a backward function; each is made o
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -99,16 +99,10 @@ class Autodiff:
         self, joint: _Joint, adaptive: AdaptiveScale, made: Sequence[Operation]
     ) -> Iterable[tuple[Value, Port]]:
         """The share of elements of half gradients that are large; nothing where there is none in half."""
-        builder, found = joint.builder, adaptive.tracked(made)
-        elements = joint.elements + sum(math.prod(value.shape) for _, value in found)
-        counts = [*joint.counts, *filter(None, [adaptive.counted(builder, found)])]
-        if counts:
+        builder = joint.builder
+        for count in joint.large(adaptive, made):
             with builder.at(replace(made[-1].origin, phase="backward")):
-                total = counts[0]
-                for count in counts[1:]:
-                    total = builder.add(total, count)
-                share = builder.mul(total, builder.constant(1.0 / elements, DType.F32))
-            yield share, Port("statistic", LARGE)
+                yield builder.mul(count, builder.constant(1.0 / joint.elements, DType.F32)), Port("statistic", LARGE)
 
 
 @dataclass
@@ -181,16 +175,9 @@ class _Differentiation:
         forward_ops, backward_ops = builder.operations[:split], builder.operations[split:]
         active_inputs = [i for i, v in enumerate(callee.inputs) if mask[i] and v in joint.cotangents]
         outputs = [joint.cotangents[callee.inputs[i]] for i in active_inputs]
-        elements = joint.elements
         if self.adaptive is not None:
-            found = self.adaptive.tracked(backward_ops)
-            before = len(builder.operations)
-            counts = [*joint.counts, *filter(None, [self.adaptive.counted(builder, found)])]
-            elements += sum(math.prod(value.shape) for _, value in found)
-            for count in counts[1:]:
-                counts[0] = builder.add(counts[0], count)
-            backward_ops = [*backward_ops, *builder.operations[before:]]
-            outputs += counts[:1]
+            outputs += joint.large(self.adaptive, backward_ops)
+            backward_ops = builder.operations[split:]
         again = self.repeated(callee, forward_ops)
         remade = {v for op in again for v in op.results}
         backward_ops = [*(replace(op, origin=replace(op.origin, phase="backward")) for op in again), *backward_ops]
@@ -217,7 +204,7 @@ class _Differentiation:
         self.functions[backward_name] = Graph(
             backward_name, (*kept_values, *seeds.values()), tuple(backward_ops), tuple(outputs)
         )
-        self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs, elements)
+        self.twins[key] = _Twins(forward_name, backward_name, kept, active_inputs, joint.elements)
         return self.twins[key]
 
     def repeated(self, callee: Graph, operations: Sequence[Operation]) -> list[Operation]:
@@ -257,6 +244,17 @@ class _Joint:
 
     def producer_origin(self, value: Value):
         return next((op.origin for op in self.forward if value in op.results), self.builder.origin)
+
+    def large(self, adaptive: AdaptiveScale, operations: Sequence[Operation]) -> list[Value]:
+        """How many elements are large of the half gradients that these operations make, functions that they call
+        included; nothing where there is none in half. ``elements`` is then of how many."""
+        found = adaptive.tracked(operations)
+        self.elements += sum(value.type.size for _, value in found)
+        counts = [*self.counts, *filter(None, [adaptive.counted(self.builder, found)])]
+        if not counts:
+            return []
+        with self.builder.at(replace(operations[-1].origin, phase="backward")):
+            return [functools.reduce(self.builder.add, counts)]
 
     def backward(self, seeds: Mapping[Value, Value]) -> None:
         """Walk the forward operations from the last to the first, emitting the gradients."""
