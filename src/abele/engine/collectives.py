@@ -30,6 +30,21 @@ class Arrays:
     sources: Sequence[np.ndarray]
     targets: Sequence[np.ndarray]
 
+    @property
+    def reduces(self) -> bool:
+        """Whether it sums, so that a half result is to be rounded."""
+        return "reduction" in self.instruction.attributes
+
+    @property
+    def half(self) -> bool:
+        """Whether results are to be rounded to half: sums of what is half."""
+        return self.reduces and self.instruction.operand.type.dtype is DType.F16
+
+    def wide(self, members: int) -> np.dtype:
+        """The type in which it computes."""
+        kind = self.sources[0].dtype
+        return np.dtype(np.float64) if self.reduces and kind.kind == "f" and members > 2 else kind
+
 
 @dataclass(frozen=True)
 class Part:
@@ -42,16 +57,19 @@ class Part:
 
 def stays(instruction: Collective, part: Part) -> bool:
     """Whether every group of a collective lies within one process, so that nothing is sent."""
-    attributes = instruction.attributes
-    span = (int(attributes.get("group", 0)) or part.total) * int(attributes.get("stride", 1))
-    size = int(attributes.get("group", 0)) or part.total
-    return size == 1 or part.count == part.total or (part.count % span == 0)
+    size, stride = _members(instruction, part), int(instruction.attributes.get("stride", 1))
+    return size == 1 or part.count == part.total or part.count % (size * stride) == 0
 
 
 def travels(instruction: Collective, part: Part) -> bool:
     """Whether a collective is an all-reduce over all replicas of several processes, which may travel with others."""
-    size = int(instruction.attributes.get("group", 0)) or part.total
-    return instruction.operation == "all_reduce" and size == part.total and not stays(instruction, part)
+    everyone = _members(instruction, part) == part.total
+    return instruction.operation == "all_reduce" and everyone and not stays(instruction, part)
+
+
+def _members(instruction: Collective, part: Part) -> int:
+    """How many replicas a group has."""
+    return int(instruction.attributes.get("group", 0)) or part.total
 
 
 def apart(arrays: Arrays, batch: Sequence[Arrays]) -> bool:
@@ -68,14 +86,14 @@ def _extent(array: np.ndarray) -> tuple[int, int]:
 def local(arrays: Arrays) -> Run:
     """A collective over the replicas of this process."""
     instruction, sources, targets = arrays.instruction, arrays.sources, arrays.targets
-    attributes, half = instruction.attributes, instruction.operand.type.dtype is DType.F16
+    attributes, half = instruction.attributes, arrays.half
     members = len(groups(len(sources), attributes)[0])
-    wide = _wide(arrays, members)
+    wide = arrays.wide(members)
 
     def run() -> None:
         made = over_replicas(instruction.operation, [s.astype(wide, copy=False) for s in sources], attributes)
         for target, value in zip(targets, made, strict=True):
-            _put(target, value, half and "reduction" in attributes)
+            _put(target, value, half)
 
     def copy() -> None:
         for source, target in zip(sources, targets, strict=True):
@@ -87,10 +105,9 @@ def local(arrays: Arrays) -> Run:
 def across(arrays: Arrays, part: Part, processes: Processes) -> Run:
     """A collective over replicas of several processes, other than those that travel together."""
     instruction, sources, targets = arrays.instruction, arrays.sources, arrays.targets
-    operation, attributes = instruction.operation, instruction.attributes
-    half = instruction.operand.type.dtype is DType.F16
-    members = len(groups(part.total, attributes)[0])
-    wide = _wide(arrays, members)
+    operation, attributes, half = instruction.operation, instruction.attributes, arrays.half
+    members = _members(instruction, part)
+    wide = arrays.wide(members)
     own = slice(part.first, part.first + part.count)
 
     def everyone() -> list[np.ndarray]:
@@ -103,7 +120,7 @@ def across(arrays: Arrays, part: Part, processes: Processes) -> Run:
     def run() -> None:
         made = over_replicas(operation, [v.astype(wide, copy=False) for v in everyone()], attributes)
         for target, value in zip(targets, made[own], strict=True):
-            _put(target, value, half and "reduction" in attributes)
+            _put(target, value, half)
 
     def scatter() -> None:
         total = sources[0].astype(wide)
@@ -179,12 +196,10 @@ class _Piece:
 
 
 def _pieces(arrays: Arrays, members: int) -> list[_Piece]:
-    instruction = arrays.instruction
-    wide = _wide(arrays, members)
-    divide, half = instruction.attributes["reduction"] == "mean", instruction.operand.type.dtype is DType.F16
+    wide, divide = arrays.wide(members), arrays.instruction.attributes["reduction"] == "mean"
     flats = [_flat(target) for target in arrays.targets]
     starts = range(0, flats[0].size, BUFFER)
-    return [_Piece([f[at : at + BUFFER] for f in flats], wide, divide, half) for at in starts]
+    return [_Piece([f[at : at + BUFFER] for f in flats], wide, divide, arrays.half) for at in starts]
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
@@ -194,13 +209,6 @@ def _flat(array: np.ndarray) -> np.ndarray:
     if not np.may_share_memory(flat, array):
         raise Bug(f"An array of shape {array.shape} has gaps between its elements: strides {array.strides}")
     return flat
-
-
-def _wide(arrays: Arrays, members: int) -> np.dtype:
-    """The type in which a collective computes."""
-    kind = arrays.sources[0].dtype
-    reduces = "reduction" in arrays.instruction.attributes and kind.kind == "f"
-    return np.dtype(np.float64) if reduces and members > 2 else kind
 
 
 def _put(target: np.ndarray, value: np.ndarray, half: bool) -> None:

@@ -121,8 +121,7 @@ class Processes:
         """Add up a contiguous array over all processes, in place."""
         import torch
 
-        options = self._distributed.AllreduceOptions()
-        options.timeout = timedelta(seconds=self.limit + 60)
+        options = self._timed(self._distributed.AllreduceOptions())
         tensor = torch.from_numpy(array)
         self._do(doing, lambda: self._group.allreduce([tensor], options))
 
@@ -130,8 +129,7 @@ class Processes:
         """The array of every process, ``[processes, *shape]``, in the order of their numbers."""
         import torch
 
-        options = self._distributed.AllgatherOptions()
-        options.timeout = timedelta(seconds=self.limit + 60)
+        options = self._timed(self._distributed.AllgatherOptions())
         sent = torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         got = np.empty((self.size, sent.numel()), np.uint8)
         tensors = list(torch.from_numpy(got))
@@ -142,9 +140,8 @@ class Processes:
         """Give a contiguous array, of any dtype, the value that it has in process 0."""
         import torch
 
-        options = self._distributed.BroadcastOptions()
+        options = self._timed(self._distributed.BroadcastOptions())
         options.rootRank = 0
-        options.timeout = timedelta(seconds=self.limit + 60)
         tensor = torch.from_numpy(array.reshape(-1).view(np.uint8))
         if tensor.numel():
             self._do(doing, lambda: self._group.broadcast([tensor], options))
@@ -159,6 +156,11 @@ class Processes:
             given[:] = data
         self.share(given, doing)
         return value if self.rank == 0 else pickle.loads(given.tobytes())
+
+    def _timed(self, options: Any) -> Any:
+        """The options with a limit that lies behind ours, whose error says more."""
+        options.timeout = timedelta(seconds=self.limit + 60)
+        return options
 
     # waiting and failing ---------------------------------------------------------------------------------------
 
