@@ -46,9 +46,9 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _table(file: sqlite3.Connection, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(dict.fromkeys(key for row in rows for key in row)) or ["key"]
-    file.execute(f'create table "{name}" ({", ".join(f"{_quoted(c)}" for c in columns)})')
+    file.execute(f"create table {_quoted(name)} ({', '.join(map(_quoted, columns))})")
     places = ", ".join("?" * len(columns))
-    file.executemany(f'insert into "{name}" values ({places})', [[row.get(c) for c in columns] for row in rows])
+    file.executemany(f"insert into {_quoted(name)} values ({places})", [[row.get(c) for c in columns] for row in rows])
 
 
 def _quoted(name: str) -> str:

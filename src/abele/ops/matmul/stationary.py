@@ -173,7 +173,7 @@ class Stationary:
                 if layout.is_partition:
                     at_once = count // (dict(given).get(before["k"], 1) if self.turns > 1 else 1)
                     few = of_x and at_once < min(count, LEAST_SENDERS)
-                    found.append((few, _most(layout), layout))
+                    found.append((few, layout.most_elements(), layout))
         return min(found, key=lambda f: f[:2], default=(False, 0, None))[2]
 
 
@@ -200,12 +200,6 @@ def _shared(seen: Layout, alike: int, host: Axis, dealt: Sequence[tuple[int | No
 
 LEAST_SENDERS = 4
 """So many tiles at least send a slice that neighbours receive together."""
-
-
-def _most(layout: Layout) -> int:
-    """Elements of the fullest block."""
-    whole, factors = layout.factors()
-    return whole * math.prod(int(factor.max()) for factor in factors)
 
 
 def _finer(axis: Axis, times: int) -> Axis | None:
