@@ -161,8 +161,9 @@ def test_a_data_set_that_is_stuck_does_not_hold_up_the_end(nothing_is_left: None
 
 
 PROGRAM = """
-import time
+import signal, time
 from test_dataloader_endings import Slow, loader
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's job in the background ignores
 made = [loader(Slow(10_000, stuck=stuck), num_workers=2) for stuck in (-1, 20)]
 print(*(each._accessor._worker._process.pid for each in made), flush=True)
 while True:
@@ -183,9 +184,12 @@ def test_a_program_that_is_interrupted_leaves_nothing_of_a_loader_that_flows_and
         start_new_session=True,
     )
     assert program.stdout is not None
-    own = workers_of([int(pid) for pid in program.stdout.readline().split()])
-    os.killpg(program.pid, signal.SIGINT)
-    _, error = program.communicate(timeout=60)
+    try:
+        own = workers_of([int(pid) for pid in program.stdout.readline().split()])
+        os.killpg(program.pid, signal.SIGINT)
+        _, error = program.communicate(timeout=60)
+    finally:
+        program.kill()
     assert program.returncode == -signal.SIGINT
     assert error.count("Traceback") == 1 and error.strip().endswith("KeyboardInterrupt")
     wait_until(lambda: gone(own))

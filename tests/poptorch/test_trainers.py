@@ -131,11 +131,10 @@ def test_a_loop_in_the_manner_of_hugging_face_trains_evaluates_and_goes_on(tmp_p
     data, plain = Sentences(), classifier().train()
     wanted = trained_by_torch(plain, data)
     first = Trainer(classifier(), data, tmp_path)
-    before = first.evaluate()
+    first.evaluate()
     losses = first.train(3)
     first.save()
     after = first.evaluate()
-    assert 0 <= before <= 1 and 0 <= after <= 1
     losses += first.train(3)
     torch.testing.assert_close(losses, wanted, rtol=1e-3, atol=1e-4)
     equal(first.model, plain)
