@@ -402,7 +402,7 @@ def test_channels_last_gives_the_same_numbers() -> None:
             e.write(name, value)
         made.append(e.run({"x": turns(draw(2, 3, 9, 8, seed=3))}))
         if providers is None:
-            assert e._orders and e.report()["onednn"] == {"conv": 1, "max_pool": 1, "conv_weight_grad": 1}
+            assert e._bound._orders and e.report()["onednn"] == {"conv": 1, "max_pool": 1, "conv_weight_grad": 1}
     for name, value in made[0].items():
         np.testing.assert_allclose(value, made[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
 

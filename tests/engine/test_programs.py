@@ -94,7 +94,7 @@ def test_program_agrees_with_the_interpreter(seed: int, providers: list[str]) ->
     graph, names, shapes = program(seed)
     e = Engine(schedule_of(graph), threads=1, providers=providers)
     # What no instruction has written must not be read: memory that passes starts as NaN.
-    arena = e._arenas[0]
+    arena = e._bound.arenas[0]
     arena.bytes[arena.plan.kept :].view(np.float32)[:] = np.nan
     rng = np.random.default_rng(seed)
     states = [rng.standard_normal(s).astype(np.float32) for s in shapes]
