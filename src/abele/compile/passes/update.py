@@ -101,7 +101,8 @@ class Update:
                 self.adapt(builder, graph, self.adaptive, outputs)
             halves = any(states[name].dtype is DType.F16 for name in updated)
             rounding = StochasticRounding(builder) if self.stochastic and halves else None
-            step = self.count_steps(builder, outputs) if spec.kind in ("adam", "lamb") else None
+            step = [self.count_steps(builder, outputs)] if spec.kind in ("adam", "lamb") else []
+            shared = _Shared(builder, outputs, step, rounding)
             for index, names in enumerate(spec.groups):
                 numbers = self.numbers(builder, index)
                 for name in names:
@@ -112,10 +113,11 @@ class Update:
                         weight = written.get(name, states[name])
                         if self.sharding.takes(weight.type):
                             parts.append(_Part(name, weight, origin, numbers))
-                            self.part(builder, parts[-1], gradients[name], step, outputs, rounding)
+                            self.part(shared, parts[-1], gradients[name])
                         else:
-                            self.weight(builder, name, weight, gradients[name], step, numbers, outputs, rounding)
-            self.gathered(builder, parts, outputs, rounding)
+                            after = self.stepped(shared, name, weight, gradients[name], [*step, *numbers])
+                            outputs.append((after, Port("state", name)))
+            self.gathered(shared, parts)
             if rounding is not None:
                 outputs.append(rounding.following())
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
@@ -187,81 +189,40 @@ class Update:
         fixed = dict(spec.constants[group]) if spec.constants else {}
         return tuple(h for h in MAY_BE_ZERO if fixed.get(h) == 0.0)
 
-    def weight(
-        self,
-        b: Builder,
-        name: str,
-        weight: Value,
-        gradient: Value,
-        step: Value | None,
-        numbers: list[Value],
-        outputs: list[tuple[Value, Port]],
-        rounding: StochasticRounding | None,
-    ) -> None:
-        """Emit the update of one weight."""
-        operands = [*([step] if step is not None else []), *numbers]
-        after = self.stepped(b, name, weight, gradient, operands, outputs, rounding)
-        outputs.append((after, Port("state", name)))
-
     def stepped(
-        self,
-        b: Builder,
-        name: str,
-        weight: Value,
-        gradient: Value,
-        numbers: Sequence[Value],
-        outputs: list[tuple[Value, Port]],
-        rounding: StochasticRounding | None,
-        operation: str = "",
+        self, shared: _Shared, name: str, weight: Value, gradient: Value, numbers: Sequence[Value], operation: str = ""
     ) -> Value:
         """Emit the optimiser's operation on a weight, or a part of one; its state goes to the outputs.
 
         Returns what the operation makes first: the next weight, or a direction.
         """
-        spec = self.optimiser
+        spec, b = self.optimiser, shared.b
         kept = STATES[spec.kind]
         type_ = weight.type.with_dtype(DType(spec.state_dtype))
         before = [b.input(type_, "state", f"optimiser.{k}.{name}") for k in kept]
         if self.offload:
             before = [b.remote_load(v) for v in before]
-        rounded = rounding if weight.dtype is DType.F16 and not operation else None
+        rounded = shared.rounding_of(weight) if not operation else None
         if rounded is not None:
             weight, gradient = b.cast_to(weight, DType.F32), b.cast_to(gradient, DType.F32)
         operands = [weight, gradient, *before, *numbers]
         after = b.emit(operation or spec.kind, operands, dict(spec.attributes) | {"zero": self.zeros(name)})
         nexts = [b.remote_store(v) for v in after[1:]] if self.offload else after[1:]
-        outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, nexts, strict=True)]
+        shared.outputs += [(v, Port("state", f"optimiser.{k}.{name}")) for k, v in zip(kept, nexts, strict=True)]
         return after[0] if rounded is None else rounded(after[0])
 
-    def part(
-        self,
-        b: Builder,
-        part: _Part,
-        gradient: Value,
-        step: Value | None,
-        outputs: list[tuple[Value, Port]],
-        rounding: StochasticRounding | None,
-    ) -> None:
+    def part(self, shared: _Shared, part: _Part, gradient: Value) -> None:
         """Emit the update of one replica's part of a weight; of LAMB, which needs norms of the whole, its direction."""
-        part.before = b.replica_shard(part.weight, **self.sharding.groups())
-        numbers = [*([step] if step is not None else []), *part.numbers]
+        part.before = shared.b.replica_shard(part.weight, **self.sharding.groups())
+        numbers, operation = part.numbers, ""
         if self.optimiser.kind == "lamb":
-            rate, *rest, _ = part.numbers
-            part.rate = rate
-            given = [*numbers[:1], *rest]
-            part.after = self.stepped(b, part.name, part.before, gradient, given, outputs, None, "lamb_step")
-        else:
-            part.after = self.stepped(b, part.name, part.before, gradient, numbers, outputs, rounding)
+            part.rate, *numbers, _ = part.numbers
+            operation = "lamb_step"
+        part.after = self.stepped(shared, part.name, part.before, gradient, [*shared.step, *numbers], operation)
 
-    def gathered(
-        self,
-        b: Builder,
-        parts: Sequence[_Part],
-        outputs: list[tuple[Value, Port]],
-        rounding: StochasticRounding | None,
-    ) -> None:
+    def gathered(self, shared: _Shared, parts: Sequence[_Part]) -> None:
         """Gather the weights from their parts, all in a row: what stands together is exchanged together."""
-        groups = self.sharding.groups()
+        groups, b = self.sharding.groups(), shared.b
         if self.optimiser.kind == "lamb":
             squares: list[list[Value]] = []
             for part in parts:
@@ -273,7 +234,7 @@ class Update:
                     part.squares = [b.all_reduce(square, **groups) for square in own]
             for part in parts:
                 with b.at(part.origin):
-                    rounded = rounding if part.before.dtype is DType.F16 else None
+                    rounded = shared.rounding_of(part.before)
                     before = part.before if rounded is None else b.cast_to(part.before, DType.F32)
                     operands = [before, part.after, *part.squares, part.rate, part.numbers[-1]]
                     after = b.emit("lamb_apply", operands)[0]
@@ -281,7 +242,28 @@ class Update:
         for part in parts:
             with b.at(part.origin):
                 whole = b.all_gather(part.after, part.weight, shape=part.weight.shape, **groups)
-            outputs.append((whole, Port("state", part.name)))
+            shared.outputs.append((whole, Port("state", part.name)))
+
+
+@dataclass
+class _Shared:
+    """What the updates of all weights share.
+
+    Attributes:
+        b: what they are emitted with.
+        outputs: of the graph, so far.
+        step: the number of this update, for the optimisers that take it.
+        rounding: what rounds half weights, where they are not rounded to the nearest.
+    """
+
+    b: Builder
+    outputs: list[tuple[Value, Port]]
+    step: Sequence[Value]
+    rounding: StochasticRounding | None
+
+    def rounding_of(self, weight: Value) -> StochasticRounding | None:
+        """What rounds this weight; it is then updated in float."""
+        return self.rounding if weight.dtype is DType.F16 else None
 
 
 @dataclass
