@@ -42,22 +42,16 @@ def _need(name: str, position: int, type_: TensorType, square: bool = True) -> t
 
 def _each(function: Callable[..., np.ndarray | tuple[np.ndarray, ...]], *arrays: np.ndarray) -> list[np.ndarray]:
     """NumPy's function over the batch; what has no answer becomes NaN, the rest of the batch keeps its own."""
+    first, *others = arrays
     try:
         found = function(*arrays)
     except np.linalg.LinAlgError:
-        rows = [_one(function, *(a[i : i + 1] for a in arrays)) for i in range(len(arrays[0]))]
-        return [np.concatenate(parts) for parts in zip(*rows, strict=True)]
-    return list(found) if isinstance(found, tuple) else [found]
-
-
-def _one(function: Callable[..., np.ndarray | tuple[np.ndarray, ...]], *arrays: np.ndarray) -> list[np.ndarray]:
-    try:
-        found = function(*arrays)
-    except np.linalg.LinAlgError:
-        found = function(
-            *(np.broadcast_to(np.eye(*a.shape[1:]), a.shape) if i == 0 else a for i, a in enumerate(arrays))
-        )
-        found = tuple(np.full_like(f, np.nan) for f in (found if isinstance(found, tuple) else (found,)))
+        if len(first) > 1:
+            rows = [_each(function, *(a[i : i + 1] for a in arrays)) for i in range(len(first))]
+            return [np.concatenate(parts) for parts in zip(*rows, strict=True)]
+        # the identity has an answer: of the shapes that are wanted
+        like = _each(function, np.broadcast_to(np.eye(*first.shape[1:]), first.shape), *others)
+        return [np.full_like(f, np.nan) for f in like]
     return list(found) if isinstance(found, tuple) else [found]
 
 
@@ -88,10 +82,6 @@ def _on_diagonal(b: Builder, vector: Value) -> Value:
     return b.mul(_spread(b, vector, 1), _diagonal(b, vector.shape[1]))
 
 
-def _halves(b: Builder, x: Value, factor: float) -> Value:
-    return b.mul(x, b.constant(factor, DType.F32))
-
-
 # Cholesky
 
 
@@ -106,7 +96,7 @@ def _cholesky_gradient(b: Builder, op: Operation, given: Given) -> Given:
     lower = b.mul(b.tril(b.matmul(l_, dl, transpose_a=True)), _diagonal(b, l_.shape[1], 0.5, 1.0))
     left = b.triangular_solve(l_, lower, transpose=True)
     whole = _t(b, b.triangular_solve(l_, _t(b, left), transpose=True))
-    return (_halves(b, b.add(whole, _t(b, whole)), 0.5),)
+    return (b.mul(b.add(whole, _t(b, whole)), b.constant(0.5, DType.F32)),)
 
 
 # Systems
@@ -271,17 +261,20 @@ def _infer_one(name: str, results: Callable[[int, int, int], Sequence[tuple[int,
     return infer
 
 
-def cubes(operands: Types, results: Types, attributes: Attributes) -> int:
-    """Multiplications and additions, to the leading order: a third to ten times the cube of the size."""
+_CUBES = {"cholesky": 1 / 3, "slogdet": 2 / 3, "solve": 2 / 3, "triangular_solve": 0, "qr": 4, "eigh": 9, "svd": 20}
+"""Multiplications and additions of each, to the leading order, by the cube of the size."""
+
+
+def factorize_flops(operation: str, operands: Types) -> int:
+    """Multiplications and additions of an operation, those for right-hand sides included."""
     count, n, m = operands[0].shape
     least = min(n, m)
     right = operands[1].shape[2] if len(operands) > 1 else 0
-    share = {"cholesky": 1 / 3, "slogdet": 2 / 3, "solve": 2 / 3, "triangular_solve": 0, "qr": 4, "eigh": 9, "svd": 20}
-    return int(count * (share[str(attributes["kind"])] * least * least * max(n, m) + 2 * right * n * n))
+    return int(count * (_CUBES[operation] * least * least * max(n, m) + 2 * right * n * n))
 
 
-def _flops(kind: str):
-    return lambda operands, results, attributes: cubes(operands, results, {"kind": kind})
+def _flops(operation: str):
+    return lambda operands, results, attributes: factorize_flops(operation, operands)
 
 
 def _samples(square: bool, definite: bool = False):

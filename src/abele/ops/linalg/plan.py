@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from abele.machine.chip import Chip
-from abele.ops.linalg.op import cubes
+from abele.ops.linalg.op import factorize_flops
 from abele.ops.plans.layouts import split_dims
 from abele.ops.plans.planning import Question, plan_for, read
 from abele.ops.plans.vertices import reference_vertex
@@ -48,7 +48,7 @@ def plan_linalg(question: Question) -> Plan:
 def _cycles(operation: str):
     def cycles(chip: Chip, work: Work) -> np.ndarray:
         types = [t.with_shape((1, *t.shape[1:])) for t in work.read_types]
-        flops = cubes(types, (), {"kind": operation})
+        flops = factorize_flops(operation, types)
         return chip.estimate("Factorize", flops=flops, columns=types[0].shape[2], matrices=work.lengths["b"])
 
     return cycles
