@@ -246,15 +246,16 @@ def _atanh(b: Builder, x: Value, a: Attributes) -> Value:
     return b.mul(b.sub(b.log1p(x), b.log1p(b.neg(x))), _n(b, x, 0.5))
 
 
-def _slope(rule: Callable[[Builder, Value], Value]) -> Gradient:
+def slope(rule: Callable[[Builder, Value], Value]) -> Gradient:
+    """The gradient of a function of one operand, from the rule for its derivative there."""
     return pointwise_gradient(lambda b, dy, v, y: (b.mul(dy, rule(b, v[0])),))
 
 
-register_function("asinh", _asinh, gradient=_slope(lambda b, x: b.rsqrt(b.add(b.mul(x, x), _n(b, x, 1.0)))))
+register_function("asinh", _asinh, gradient=slope(lambda b, x: b.rsqrt(b.add(b.mul(x, x), _n(b, x, 1.0)))))
 register_function("acosh", _acosh, domain=(1.2, 5.0),
-     gradient=_slope(lambda b, x: b.rsqrt(b.mul(b.sub(x, _n(b, x, 1.0)), b.add(x, _n(b, x, 1.0))))))  # fmt: skip
+     gradient=slope(lambda b, x: b.rsqrt(b.mul(b.sub(x, _n(b, x, 1.0)), b.add(x, _n(b, x, 1.0))))))  # fmt: skip
 register_function("atanh", _atanh, domain=(-0.9, 0.9),
-     gradient=_slope(lambda b, x: b.reciprocal(b.sub(_n(b, x, 1.0), b.mul(x, x)))))  # fmt: skip
+     gradient=slope(lambda b, x: b.reciprocal(b.sub(_n(b, x, 1.0), b.mul(x, x)))))  # fmt: skip
 
 
 def _logit(b: Builder, x: Value, a: Attributes) -> Value:

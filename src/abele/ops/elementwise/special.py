@@ -12,7 +12,7 @@ from typing import Any
 
 from abele.ir.builder import Builder
 from abele.ir.graph import Value
-from abele.ops.elementwise.composites import register_function
+from abele.ops.elementwise.composites import register_function, slope
 from abele.ops.elementwise.op import pointwise_gradient
 from abele.ops.rules import Attributes, like
 
@@ -121,17 +121,13 @@ def _polygamma(b: Builder, x: Value, a: Attributes) -> Value:
     return _times(b, b.zeta(b.constant(n + 1.0, x.dtype, x.shape), x), (-1.0) ** (n + 1) * math.factorial(n))
 
 
-def _slope(rule: Any) -> Any:
-    return pointwise_gradient(lambda b, dy, v, y: (b.mul(dy, rule(b, v[0])),))
-
-
 def _polygamma_gradient(b: Builder, op: Any, given: Any) -> Any:
     order = int(op.attributes["order"]) + 1
-    return _slope(lambda b, x: b.polygamma(x, order=order))(b, op, given)
+    return slope(lambda b, x: b.polygamma(x, order=order))(b, op, given)
 
 
-register_function("lgamma", _lgamma, domain=(0.4, 9.0), gradient=_slope(lambda b, x: b.digamma(x)))
-register_function("digamma", _digamma, domain=(0.4, 9.0), gradient=_slope(lambda b, x: b.polygamma(x, order=1)))
+register_function("lgamma", _lgamma, domain=(0.4, 9.0), gradient=slope(lambda b, x: b.digamma(x)))
+register_function("digamma", _digamma, domain=(0.4, 9.0), gradient=slope(lambda b, x: b.polygamma(x, order=1)))
 register_function("zeta", _zeta, arity=2, domain=(1.5, 4.0), gradient=pointwise_gradient(
     lambda b, dy, v, y: (None, b.mul(dy, b.neg(b.mul(v[0], b.zeta(_plus(b, v[0], 1.0), v[1])))))))  # fmt: skip
 register_function("polygamma", _polygamma, {"order": 1}, settings=({}, {"order": 2}, {"order": 0}), domain=(0.6, 6.0),
@@ -174,9 +170,9 @@ def _log_ndtr(b: Builder, x: Value, a: Attributes) -> Value:
     return b.select(b.lt(x, _n(b, x, -1.0)), below, above)
 
 
-register_function("erfcx", _erfcx, domain=(-1.5, 6.0), gradient=_slope(
+register_function("erfcx", _erfcx, domain=(-1.5, 6.0), gradient=slope(
     lambda b, x: _plus(b, _times(b, b.mul(x, b.erfcx(x)), 2.0), -2.0 / math.sqrt(math.pi))))  # fmt: skip
-register_function("erfinv", _erfinv, domain=(-0.95, 0.95), gradient=_slope(_erfinv_slope))
+register_function("erfinv", _erfinv, domain=(-0.95, 0.95), gradient=slope(_erfinv_slope))
 register_function("log_ndtr", _log_ndtr, domain=(-9.0, 4.0))
 
 
@@ -213,13 +209,13 @@ def _bessel_1_slope(b: Builder, x: Value, scaled: bool) -> Value:
     """I0 - I1 / x (10.29.2), a half at zero; of the scaled function also less its own sign times itself."""
     i0, i1 = (b.emit(name + "e" * scaled, (x,))[0] for name in ("bessel_i0", "bessel_i1"))
     zero = b.eq(x, _n(b, x, 0.0))
-    slope = b.sub(i0, b.select(zero, _n(b, x, 0.5), b.div(i1, b.select(zero, _n(b, x, 1.0), x))))
-    return b.sub(slope, b.mul(b.sign(x), i1)) if scaled else slope
+    found = b.sub(i0, b.select(zero, _n(b, x, 0.5), b.div(i1, b.select(zero, _n(b, x, 1.0), x))))
+    return b.sub(found, b.mul(b.sign(x), i1)) if scaled else found
 
 
-register_function("bessel_i0e", _bessel(0), domain=(-12.0, 12.0), gradient=_slope(
+register_function("bessel_i0e", _bessel(0), domain=(-12.0, 12.0), gradient=slope(
     lambda b, x: b.sub(b.bessel_i1e(x), b.mul(b.sign(x), b.bessel_i0e(x)))))  # fmt: skip
-register_function("bessel_i1e", _bessel(1), domain=(-12.0, 12.0), gradient=_slope(
+register_function("bessel_i1e", _bessel(1), domain=(-12.0, 12.0), gradient=slope(
     lambda b, x: _bessel_1_slope(b, x, True)))  # fmt: skip
-register_function("bessel_i0", _unscaled("bessel_i0e"), gradient=_slope(lambda b, x: b.bessel_i1(x)))
-register_function("bessel_i1", _unscaled("bessel_i1e"), gradient=_slope(lambda b, x: _bessel_1_slope(b, x, False)))
+register_function("bessel_i0", _unscaled("bessel_i0e"), gradient=slope(lambda b, x: b.bessel_i1(x)))
+register_function("bessel_i1", _unscaled("bessel_i1e"), gradient=slope(lambda b, x: _bessel_1_slope(b, x, False)))

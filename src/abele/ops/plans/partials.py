@@ -62,7 +62,7 @@ def _cycles(chip: Chip, work: Work) -> np.ndarray:
         depth=-(-work.reads[0] // outputs),
         dtype=str(work.read_types[0].dtype),
         out=str(work.write_types[0].dtype),
-        **({"interleaved": True} if work.attributes.get("interleaved") else {}),
+        **work.attributes,
     )
 
 
@@ -132,8 +132,12 @@ def reduce_turn(question: Question, made: tuple[int, ...], at: int, turn: int, t
 
 
 def _sum(source: str, read: Layout, target: str, write: Layout, fast: bool) -> ComputeSet:
-    how: dict[str, Attribute] = {"interleaved": True} if fast else {}
-    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),), how)
+    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),), _how(fast))
+
+
+def _how(fast: bool) -> dict[str, Attribute]:
+    """How partials are added, for the vertex and its cycles. A chip's own costs are not asked about the rate."""
+    return {"interleaved": True} if fast else {}
 
 
 def _home(
@@ -166,8 +170,8 @@ def _summing(
 
     def stage(have: Any, count: Any, out: DType) -> Any:
         each, outs = -(-have // count), np.maximum(1, outputs * count)
-        types: dict[str, Any] = {"dtype": str(partials), "out": str(out)} | ({"interleaved": True} if fast else {})
-        work = chip.estimate("ReducePartials", outputs=outs, depth=each, **types)
+        types = {"dtype": str(partials), "out": str(out)}
+        work = chip.estimate("ReducePartials", outputs=outs, depth=each, **types, **_how(fast))
         return work + exchange_cycles(chip, (each - there) * outs * partials.bytes)
 
     have, total = np.asarray(depth, np.int64), np.int64(0)
