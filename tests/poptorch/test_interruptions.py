@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,20 @@ def test_copies_and_files_keep_the_weights_of_groups_of_replicas(tmp_path: Path)
     later = model(x)
     model.destroy()
     assert torch.equal(poptorch.load(str(tmp_path / "m.pt"))(x)[0], later[0])
+
+
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_go_on_with_the_state_of_the_optimizer(twin_of: Any) -> None:
+    torch.manual_seed(0)
+    module = Classifier()
+    model = poptorch.trainingModel(module, optimizer=poptorch.optim.Adam(module.parameters(), lr=0.01))
+    for _ in range(3):
+        model(X, LABELS)
+    twin = twin_of(model)
+    assert twin._trainer.optimizer.get_state_dict()["ipu_state"]
+    model(X, LABELS)
+    twin(X, LABELS)
+    assert torch.equal(twin.model.linear.weight, module.linear.weight)
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "text", "bits"])

@@ -70,9 +70,12 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """PyTorch's state with ``ipu_state`` and ``ipu_param``."""
+        self._bring_up_to_date()
+        return {**self.get_state_dict(), **super().state_dict()}  # type: ignore[misc]
+
+    def _bring_up_to_date(self) -> None:
         if self._refresh is not None and not self._ipu_state_is_new:
             self._refresh()
-        return {**self.get_state_dict(), **super().state_dict()}  # type: ignore[misc]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over a state that :meth:`state_dict` returned; it reaches the device at the next call.
@@ -120,6 +123,7 @@ class Optimizer:
 
     def _kept(self) -> dict[str, Any]:
         """What a copy or a pickle keeps besides PyTorch's own; a copy belongs to no model."""
+        self._bring_up_to_date()
         return {
             "variable_attrs": self.variable_attrs,
             "_ipu_state": self._ipu_state,
