@@ -5,16 +5,18 @@ Every operation that has a plan runs its samples here, on machines of 1 to 16 ti
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abele.charge.columns import Columns
 from abele.charge.cycles import Charger
-from abele.compile import CompileOptions, lower, passes_for
+from abele.compile import CompileOptions, compile_graph, lower, passes_for
 from abele.compile.passes.base import run_passes
 from abele.compile.passes.update import Optimiser
 from abele.cost import cost
-from abele.engine.reference import run_reference
+from abele.engine.reference import run_load, run_reference
+from abele.importers.torch import capture
 from abele.ir import OPERATIONS, Builder, Host, Origin, Port, evaluate, f16, f32, i32
 from abele.machine import bow, find_system, one_ipu
 from abele.ops.plans.planning import PLANS
@@ -94,6 +96,23 @@ def test_an_operand_that_is_repeated_is_read_in_its_own_view(tiles):
     run = run_reference(schedule, [inputs])
     for have, want in zip(run.outputs[0], evaluate(graph, inputs), strict=True):
         agree(have, want)
+    bytes_agree(run, schedule, system)
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 16])
+def test_what_follows_a_convolution_of_groups_is_done_in_its_view(tiles):
+    """The channels of its result lie as groups and what is in them, those of the bias as one dimension."""
+    system = system_of(tiles)
+    module = torch.nn.Sequential(torch.nn.Conv2d(6, 12, 3, groups=3), torch.nn.ReLU())
+    captured = capture(module, (torch.ones(2, 6, 5, 4),))
+    schedule = check(compile_graph(captured.graph, CompileOptions(system)).schedule)
+    x = np.random.default_rng(0).standard_normal((2, 6, 5, 4)).astype(np.float32)
+    states = captured.state()
+    states |= run_load(schedule, states)
+    host = Host({name: [x] for name in captured.graph.inputs_of("data")})
+    run = run_reference(schedule, [[states[p.name] for p in schedule.input_ports]], [host])
+    ((have,),) = host.outputs.values()
+    agree(have, module(torch.from_numpy(x)).detach().numpy())
     bytes_agree(run, schedule, system)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from abele.ops.elementwise.expression import body_of
 from abele.ops.fused.op import root_of, root_types
 from abele.ops.plans.chains import map_vertex
-from abele.ops.plans.layouts import align, even, read_along
+from abele.ops.plans.layouts import align, align_in_view, even, read_along
 from abele.ops.plans.planning import Question, choices_of, make_plan, plan_for
 from abele.schedule.records import Access, ComputeSet, Plan
 from abele.schedule.vertex import then
@@ -44,7 +44,7 @@ def plan_fused(question: Question) -> Plan:
     home, result = root.homes[0], question.results[0]
     reads, layout = [Access(inner, home, True)], home
     for i in range(number, len(question.operands)):
-        aligned = align(home, result.shape, question.operands[i].shape)
+        aligned = align_in_view(home, result.shape, question.operands[i].shape)
         if aligned is None:
             layout = even(result, question.chip, question.first)
             break

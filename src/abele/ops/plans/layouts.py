@@ -13,6 +13,7 @@ from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.ops.plans.planning import Question, read
 from abele.ops.plans.search import part_counts
+from abele.schedule.geometry import common_dimensions
 from abele.schedule.layout import Axis, Grid, Layout, Span
 from abele.schedule.records import Access
 
@@ -296,6 +297,26 @@ def align(layout: Layout, shape: Sequence[int], operand: Sequence[int]) -> Layou
         for have, want, span in zip(operand, shape[extra:], seen.spans[extra:], strict=True)
     ]
     return Layout(layout.grid, operand, tuple(spans))
+
+
+def align_in_view(layout: Layout, shape: Sequence[int], operand: Sequence[int]) -> Layout | None:
+    """As ``align``, with the operand in a view that broadcasts to the layout's own view of the result.
+
+    ``None`` when the layout's view hides the dimensions along which the operand is repeated.
+    """
+    shape, operand = tuple(shape), tuple(operand)
+    if layout.shape == shape or math.prod(operand) in (1, math.prod(shape)):
+        return align(layout, shape, operand)
+    given = (1,) * (len(shape) - len(operand)) + operand
+    sizes, spans = list(layout.shape), list(layout.spans)
+    for ours, theirs in common_dimensions(layout.shape, shape):
+        repeated = {given[d] != shape[d] for d in theirs if shape[d] != 1}
+        if len(repeated) > 1:
+            return None
+        if repeated == {True}:
+            for d in ours:
+                sizes[d], spans[d] = 1, Span()
+    return Layout(layout.grid, tuple(sizes), tuple(spans))
 
 
 def same_elements(home: Layout, layout: Layout) -> bool:
