@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,39 @@ def test_a_matrix_without_an_answer_spoils_nothing_else() -> None:
     assert not np.isfinite(inverse[0]).all() and not np.isfinite(factor[0]).all()
     np.testing.assert_allclose(inverse[1], np.eye(2) / 2)
     np.testing.assert_allclose(factor[1], np.eye(2))
+
+
+def test_a_failed_factorisation_is_told() -> None:
+    matrices = torch.stack([torch.eye(3), -torch.eye(3), torch.diag(torch.tensor([1.0, 2.0, 0.0]))])
+    captured = capture(lambda a: (torch.linalg.cholesky_ex(a).info, torch.linalg.inv_ex(a).info), (matrices,))
+    factors, inverses = list(values_of(captured, (matrices,)).values())
+    assert (factors > 0).tolist() == [False, True, True]
+    assert (inverses > 0).tolist() == [False, False, True]
+
+
+class Spectrum(torch.nn.Module):
+    """A window that is a buffer, or made on the way."""
+
+    def __init__(self, kept: bool, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+        self.register_buffer("window", torch.hann_window(6) if kept else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        window = torch.hann_window(6) if self.window is None else self.window
+        return torch.view_as_real(torch.stft(x, 8, 3, 6, window, return_complex=True, **self.options))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"center": False, "onesided": False}, {"normalized": True, "pad_mode": "constant"}], ids=str
+)
+@pytest.mark.parametrize("shape", [(20,), (2, 9)])
+def test_windows_of_spectra_need_not_be_arguments(kept: bool, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    module, x = Spectrum(kept, **options), torch.linspace(-1, 2, math.prod(shape)).reshape(shape).cos()
+    captured = capture(module, (x,))
+    (found,) = values_of(captured, (x,)).values()
+    np.testing.assert_allclose(found, module(x).numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)

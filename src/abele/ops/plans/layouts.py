@@ -305,8 +305,9 @@ def align_in_view(layout: Layout, shape: Sequence[int], operand: Sequence[int]) 
     ``None`` when the layout's view hides the dimensions along which the operand is repeated.
     """
     shape, operand = tuple(shape), tuple(operand)
-    if layout.shape == shape or math.prod(operand) in (1, math.prod(shape)):
-        return align(layout, shape, operand)
+    aligned = align(layout, shape, operand)
+    if aligned is None or layout.shape == shape or math.prod(operand) in (1, math.prod(shape)):
+        return aligned
     given = (1,) * (len(shape) - len(operand)) + operand
     sizes, spans = list(layout.shape), list(layout.spans)
     for ours, theirs in common_dimensions(layout.shape, shape):

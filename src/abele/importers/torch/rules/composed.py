@@ -185,19 +185,52 @@ def _mirrored(at: torch.Tensor, low: float, high: float) -> torch.Tensor:
     return torch.where((away / span).floor() % 2 == 0, away % span, span - away % span) + low
 
 
+_STFT = ("input", "n_fft", "hop_length", "win_length", "window", "center")
+
+
+def _window(given: dict[str, Any]) -> tuple[torch.Tensor, int]:
+    """The window in the middle of a frame, and how far apart frames are."""
+    size = given["n_fft"]
+    hop, width = given.get("hop_length") or size // 4, given.get("win_length") or size
+    window = torch.ones(width) if given.get("window") is None else given["window"]
+    before = (size - width) // 2
+    return torch.nn.functional.pad(window, (before, size - width - before)), hop
+
+
+@function(torch.stft, _TENSOR.stft)
+def stft(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torch.Tensor:
+    """Frames under the window, transformed; torch's own insists that signal and window be on the same device."""
+    given = (
+        dict(zip((*_STFT, "pad_mode", "normalized", "onesided", "return_complex", "align_to_window"), args)) | kwargs
+    )
+    x, size = given["input"], given["n_fft"]
+    if given.get("align_to_window"):
+        raise Unsupported(
+            "torch.stft with align_to_window=True", where=tracer.where(), remedy="Pad the signal yourself."
+        )
+    window, hop = _window(given)
+    batched, whole = x.dim() == 2, x.is_complex() or window.is_complex()
+    if given.get("return_complex") is None and not whole:
+        raise RuntimeError("stft requires the return_complex parameter be given for real inputs")
+    x = x if batched else x.unsqueeze(0)
+    if given.get("center", True):
+        x = torch.nn.functional.pad(x.unsqueeze(1), (size // 2, size // 2), given.get("pad_mode", "reflect"))[:, 0]
+    frames = x.unfold(-1, size, hop) * window
+    onesided = not whole if given.get("onesided") is None else given["onesided"]
+    transform = torch.fft.rfft if onesided else torch.fft.fft
+    found = transform(frames, norm="ortho" if given.get("normalized") else "backward").transpose(1, 2)
+    found = found if batched else found[0]
+    return torch.view_as_real(found) if given.get("return_complex") is False else found
+
+
 @function(torch.istft, _TENSOR.istft)
 def istft(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torch.Tensor:
     """Frames transformed back and added where they overlap, without torch's check that the windows cover everything."""
-    names = ("input", "n_fft", "hop_length", "win_length", "window", "center", "normalized", "onesided", "length")
-    given = dict(zip(names, args)) | kwargs
+    given = dict(zip((*_STFT, "normalized", "onesided", "length"), args)) | kwargs
     x, size = given["input"], given["n_fft"]
     if given.get("return_complex"):
         raise Unsupported("torch.istft with return_complex=True", where=tracer.where(), remedy="Use torch.fft.ifft.")
-    hop, width = given.get("hop_length") or size // 4, given.get("win_length") or size
-    window = given.get("window")
-    window = torch.ones(width) if window is None else window
-    before = (size - width) // 2
-    window = torch.nn.functional.pad(window, (before, size - width - before))
+    window, hop = _window(given)
     batched = x.dim() == 3
     x = x if batched else x.unsqueeze(0)
     norm = "ortho" if given.get("normalized") else "backward"

@@ -36,9 +36,14 @@ def _back(e: Emitter, value: Value, index: int = 0) -> Value:
     return e.cast(e.reshape(value, e.outs[index].shape), e.outs[index].dtype)
 
 
-def _info(e: Emitter) -> Value:
-    """What torch asks to see whether all went well: it did, as far as can be known."""
-    return e.number(0, DType.I32, e.outs[-1].shape)
+def _info(e: Emitter, right: Value) -> Value:
+    """What torch asks to see whether all went well, from ``bool[b, n, n]``: 0, or n where an element is false.
+
+    Torch tells which pivot it was; that is lost with the factor, all of which is NaN.
+    """
+    whole = e.emit("reduce_min", e.cast(right, DType.I32), axes=(1, 2))
+    zero, last = (e.number(v, DType.I32, whole.shape) for v in (0, right.shape[-1]))
+    return e.reshape(e.emit("select", e.emit("gt", whole, zero), zero, last), e.outs[-1].shape)
 
 
 @raw("_linalg_check_errors")
@@ -48,7 +53,11 @@ def nothing_to_check(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> No
 
 @rule("linalg_cholesky_ex")
 def cholesky_ex(e: Emitter, x: Value, upper: bool = False, check_errors: bool = False) -> tuple[Value, Value]:
-    return cholesky(e, x, upper), _info(e)
+    factor = cholesky(e, x, upper)
+    wide = _batch(e, factor)
+    off = e.expand(e.constant(~np.eye(wide.shape[-1], dtype=bool)), wide.shape)
+    positive = e.emit("gt", wide, e.number(0, DType.F32, wide.shape))
+    return factor, _info(e, e.emit("logical_or", off, positive))
 
 
 @rule("cholesky")
@@ -75,7 +84,8 @@ def cholesky_inverse(e: Emitter, factor: Value, upper: bool = False) -> Value:
 @rule("linalg_inv_ex")
 def inverse_ex(e: Emitter, x: Value, check_errors: bool = False) -> tuple[Value, Value]:
     a = _batch(e, x)
-    return _back(e, e.emit("solve", a, _eye(e, a.shape))), _info(e)
+    found = e.emit("solve", a, _eye(e, a.shape))
+    return _back(e, found), _info(e, e.emit("is_finite", found))
 
 
 @rule("linalg_solve_triangular")
