@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -188,7 +189,7 @@ def _mirrored(at: torch.Tensor, low: float, high: float) -> torch.Tensor:
 _STFT = ("input", "n_fft", "hop_length", "win_length", "window", "center")
 
 
-def _window(given: dict[str, Any]) -> tuple[torch.Tensor, int]:
+def _window(given: Mapping[Any, Any]) -> tuple[torch.Tensor, int]:
     """The window in the middle of a frame, and how far apart frames are."""
     size = given["n_fft"]
     hop, width = given.get("hop_length") or size // 4, given.get("win_length") or size
