@@ -20,15 +20,7 @@ from abele.machine.collectives import collective, group_size, sent_bytes
 from abele.machine.exchange import exchange_cycles, host_seconds, link_seconds, streaming_seconds, sync_cycles
 from abele.machine.system import System
 from abele.schedule.liveness import Copies, Liveness, Pair
-from abele.schedule.records import Call, Function, Node, Repeat, Schedule, Step
-
-Place = tuple[int, int, bool]
-"""Where a node runs: its IPU, its pipeline stage, and whether it is of the backward pass."""
-
-
-def place_of(node: Node) -> Place:
-    """Where a node runs."""
-    return node.origin.ipu, node.origin.stage, node.origin.phase != "forward"
+from abele.schedule.records import Call, Function, Node, Place, Repeat, Schedule, Step, place_of
 
 
 class Front:
@@ -156,7 +148,7 @@ class Charger(PlanCharger):
         if has(step.operation, "collective"):
             return cost + self._collective(step, shared)
         if has(step.operation, "transfer"):
-            return cost + self._copy(step.operation, [(step.operands[0].tensor, step.results[0].tensor)])
+            return cost + self._copy([(step.operands[0].tensor, step.results[0].tensor)])
         return cost
 
     def _collective(self, step: Step, shared: Sequence[Node]) -> Cycles:
@@ -192,14 +184,14 @@ class Charger(PlanCharger):
         callee = self.schedule.functions[node.function]
         body, by_place = self.function(callee), self.stages
         copies = self.live.copies.get(id(node), Copies())
-        around = self._copy(callee.name, copies.entry) + self._copy(callee.name, copies.exit)
+        around = self._copy(copies.entry) + self._copy(copies.exit)
         here = place_of(node)
         if isinstance(node, Call):
             self.nodes[id(node)] = around
             inside = dict(by_place[callee.name])
             inside[here] = inside.get(here, Cycles()) + around
             return body + around, inside
-        turns = self._copy(callee.name, copies.turns)
+        turns = self._copy(copies.turns)
         between = turns * max(0, node.count - 1)
         hidden = self.hidden[callee.name] if node.count else Hidden()
         if node.stages > 1 and node.count:
@@ -240,7 +232,7 @@ class Charger(PlanCharger):
 
     # copies --------------------------------------------------------------------------------------------------
 
-    def _copy(self, callee: str, pairs: Sequence[Pair]) -> Cycles:
+    def _copy(self, pairs: Sequence[Pair]) -> Cycles:
         """Cycles of binding: alike tensors are copied on their tiles, others exchanged, all of them at once."""
         if not pairs:
             return Cycles()
@@ -283,7 +275,7 @@ class Charger(PlanCharger):
         # Streams of main itself overlap with the device iterations before and behind.
         hidden = max(0.0, self.hidden[s.main.name].turn - self.functions[s.main.name].total)
         end += Cycles(host=hidden, overhead=self.chip.cycles(self.system.host_return_seconds))
-        end += self._copy(s.main.name, self.live.final)
+        end += self._copy(self.live.final)
         return begin, end
 
 

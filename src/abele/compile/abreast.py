@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from abele.ir.operation import has
 from abele.ops.plans.layouts import fullest
-from abele.schedule.records import Function, Node, Plan, Schedule, Step
+from abele.schedule.records import Function, Node, Place, Plan, Schedule, Step, place_of
 
 REACH = 24
 """A step moves past so many others, or groups of them, at most."""
@@ -46,7 +46,7 @@ class _Group:
     """
 
     nodes: list[Node]
-    place: tuple[int, int, bool] | None
+    place: Place | None
     sets: int
     touched: int
 
@@ -86,7 +86,7 @@ class _Joining:
 
     def place(self, step: Step, groups: list[_Group], earliest: int) -> int:
         """Put a step into the group with which it shares most compute sets, the last of equals, or into a new one."""
-        place = step.origin.ipu, step.origin.stage, step.origin.phase == "forward"
+        place = place_of(step)
         sets, touched = len(step.plan.sets), self.touched(step)
         best, saved = len(groups), 0
         for at in reversed(range(earliest, len(groups))):

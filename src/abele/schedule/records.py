@@ -184,6 +184,15 @@ PIPELINES = ("grouped", "interleaved", "sequential")
 Node = Step | Call | Repeat
 
 
+Place = tuple[int, int, bool]
+"""Where a node runs: its IPU, its pipeline stage, and whether it is of the backward pass."""
+
+
+def place_of(node: Node) -> Place:
+    """Where a node runs."""
+    return node.origin.ipu, node.origin.stage, node.origin.phase != "forward"
+
+
 def abreast(nodes: Sequence[Node]) -> list[tuple[int, int]]:
     """For every node the first and the last of those that start together with it: itself, but for ``beside`` steps."""
     first: list[int] = []

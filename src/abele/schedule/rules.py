@@ -13,7 +13,7 @@ from abele.ir.operation import has
 from abele.ir.types import TensorType
 from abele.schedule.geometry import lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
-from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use, abreast
+from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use, abreast, place_of
 
 Rule = Callable[[Schedule], Iterator[str]]
 RULES: dict[str, Rule] = {}
@@ -147,8 +147,7 @@ def beside(schedule: Schedule) -> Iterator[str]:
             for other in others:
                 if not (node.plan.sets and other.plan.sets):
                     yield f"node {index} of {function.name} starts beside a step without compute sets, or has none"
-                places = [(n.origin.ipu, n.origin.stage, n.origin.phase == "forward") for n in (node, other)]
-                if places[0] != places[1]:
+                if place_of(node) != place_of(other):
                     yield f"node {index} of {function.name} starts beside a step of another place"
                 if set(other.makes).intersection(node.reads):
                     yield f"node {index} of {function.name} reads what a step beside it makes"
