@@ -39,7 +39,6 @@ Assumed: a compiler outlines what repeats."""
 
 ALWAYS = ("state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack")
 SOMETIMES = ("values", "temporaries", "exchange buffers")
-CATEGORIES = ALWAYS + SOMETIMES
 
 
 @dataclass(frozen=True, slots=True)
