@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 from abele.engine import Engine
 from abele.engine.processes import LIMIT, SILENCE, Processes, join
 from abele.engine.watch import Fault, Hub, Watch
-from abele.errors import InvalidOption, LostProcess
+from abele.errors import AbeleError, InvalidOption, LostProcess
 from abele.ir import Builder, Port
 from abele.ir.types import f16, f32
 from tests import together
@@ -145,8 +145,8 @@ def fail(how: str) -> None:
         ("killed", 0, "Rank 0 has died"),
         ("stopped", 2, "Rank 2 has given no sign of life for 3 s"),
         ("stopped", 0, "Rank 0 has given no sign of life for 3 s"),
-        ("raises", 2, "Rank 2 has ended with ValueError: no such picture"),
-        ("leaves", 1, "Rank 1 has ended, while rank "),
+        ("raises", 2, "Rank 2 has stopped in run 3 with ValueError: no such picture"),
+        ("leaves", 1, "Rank 1 has stopped in run 3 with SystemExit: 0, while rank "),
         ("sleeps", 2, r"Rank 2 has not come to it; it is at .*test_processes.py:\d+, after 8 s"),
     ],
 )
@@ -160,6 +160,23 @@ def test_a_process_that_goes_wrong_in_the_middle_of_a_step_is_named(how: str, ra
             with pytest.raises(LostProcess, match=said):
                 raise LostProcess(process.error.rpartition("LostProcess: ")[2])
             assert "Look at what that process said last" in process.error
+
+
+def test_a_process_that_goes_on_after_an_error_in_a_step_holds_nobody_up() -> None:
+    def work(rank: int, size: int) -> None:
+        b = Builder("one")
+        store(b, "sum", b.all_reduce(b.log(load(b, "x", f32(3)))))
+        own = Engine(schedule_of(b.finish([]), size), process=(rank, size), exceptions=True)
+        for value in (1.0, -1.0 if rank == 1 else 1.0, 1.0):
+            try:
+                own.run({"x": np.full((1, 1, 3), value, np.float32)})
+            except AbeleError as error:
+                print(type(error).__name__, str(error).partition(", while")[0])
+
+    first, second = together.run(work, 2)
+    lost = "LostProcess Rank 1 has stopped in run 2 with FloatingPointFault: The operation log makes a NaN"
+    assert [line[: len(lost)] for line in first.out.splitlines()] == [lost, lost]
+    assert second.out.startswith("FloatingPointFault") and lost in second.out
 
 
 def test_a_stranger_at_the_port_disturbs_nobody() -> None:

@@ -38,6 +38,7 @@ from abele.engine.threads import threads_to_use
 from abele.errors import InvalidOperand, InvalidOption, suggest
 from abele.ir.types import DType, TensorType
 from abele.schedule.records import Schedule
+from abele.user import said
 
 SEED = "seed"
 """The state that holds the random seed, ``u32[2]``; each replica gets its own."""
@@ -235,7 +236,12 @@ class Engine:
             self._processes.agree(
                 f"run {self._runs} of the program {self._digest:08x}, given numbers {self._written:08x}"
             )
-        self._bound.run()
+        try:
+            self._bound.run()
+        except BaseException as error:
+            if self._processes is not None:
+                self._processes.stop(f"has stopped in run {self._runs} with {said(error)[:500]}")
+            raise
         return results
 
     def report(self) -> dict[str, dict[str, int]]:

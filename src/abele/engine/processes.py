@@ -180,10 +180,20 @@ class Processes:
         except RuntimeError as error:
             self._broken(error, doing, work)
         except BaseException:  # Ctrl-C: what was under way cannot be taken up again
-            self._failed = self._failed or f"Rank {self.rank} was interrupted while it waited for all in: {doing}"
+            self.stop(f"was interrupted while it waited for all in: {doing}")
             _keep(work)
             raise
         watch.doing = ""
+
+    def stop(self, why: str) -> None:
+        """Take no further part, and let the others know: they would wait for what this process will not send.
+
+        Args:
+            why: continues the sentence that begins with the rank; a failure before this one stays.
+        """
+        if not self._failed:
+            self._failed = f"Rank {self.rank} {why}"
+            self._watch.stopped(why)
 
     @staticmethod
     def _ended(work: Any) -> bool:

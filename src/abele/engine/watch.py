@@ -121,6 +121,8 @@ class Hub:
         if "rank" in message:
             peer.rank, peer.name = message["rank"], message["name"]
             self._send_to(peer, *self._told)
+        elif "stopped" in message:
+            self._tell(peer.rank, message["stopped"])
         elif "bye" in message:
             peer.left = True
             reason = message["bye"]
@@ -179,6 +181,11 @@ class Watch:
         """The processes that have not come to what this one waits for, and where they are."""
         late = sorted((int(r), d) for r, d in self._others.items() if d["count"] < self.count and int(r) != self.rank)
         return [Fault(rank, f"has not come to it; it is at {doing['at'] or 'an unknown line'}") for rank, doing in late]
+
+    def stopped(self, why: str) -> None:
+        """Tell the others that this process takes no further part; ``why`` continues a sentence."""
+        if not self._closed:
+            self._say({"stopped": why})
 
     def leave(self, reason: str = "") -> None:
         """Say goodbye; ``reason`` is the error that this process ends with."""
