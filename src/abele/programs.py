@@ -141,7 +141,7 @@ def one_loss(graph: Graph, captured: Any) -> Graph:
     found = captured.independent_losses()
     if len(found) != 1:
         raise InvalidOption(
-            f"The model has {len(found)} independent losses; training needs exactly one",
+            f"The model has {f'{len(found)} independent losses' if found else 'no loss'}; training needs exactly one",
             remedy="Return the loss from the forward: one of torch's, or marked by poptorch.identity_loss.",
         )
     loss = captured.losses[found[0]]

@@ -102,8 +102,9 @@ def parser() -> argparse.ArgumentParser:
     said = "of mpirun's, -x NAME and -x NAME=VALUE are followed: variables for all instances"
     option("--mpi-local-args", default="", metavar="ARGS", help=said)
     option("-v", "--verbose", "--vv", action="count", default=0, help="say what is started")
+    without = made.add_argument_group("accepted without an effect, since there is no V-IPU server here")
     for name in _NO_EFFECT:
-        option(f"--{name}", metavar="X", help="accepted; there is no V-IPU server here")
+        without.add_argument(f"--{name}", metavar="X")
     option("program", nargs=argparse.REMAINDER, help="the program and its arguments")
     return made
 

@@ -48,7 +48,7 @@ ON_ONE_LINE = {
     "no system in the file": (["profile", "mlp", "--system", f"{MODELS}:good"], "function", "tight"),
     "no graph": (["profile", "nowhere.graph"], "nowhere.graph", "No such file"),
     "no report": (["view", "nowhere"], "nowhere", "--report"),
-    "no loss": (["profile", f"{MODELS}:good", "--train"], "0 independent losses", "identity_loss"),
+    "no loss": (["profile", f"{MODELS}:good", "--train"], "no loss", "identity_loss"),
     "nothing to run": (["profile", f"{MODELS}:without_values", "--run", "1"], "meta", "leave out --run"),
 }
 

@@ -157,3 +157,11 @@ def test_plain_pytorch_is_left_as_it_is() -> None:
     before = MFConv.forward
     poptorch.inferenceModel(MFConv(4, 3, max_degree=3))(X, EDGES)
     assert MFConv.forward is before
+
+
+def test_an_error_inside_a_layer_names_the_programs_line_too() -> None:
+    model = poptorch.inferenceModel(GCNConv(4, 3))
+    with pytest.raises(
+        poptorch.Error, match=r"At torch_geometric/utils/loop\.py:\d+.*, called from .*test_models\.py:\d+\."
+    ):
+        model(X, EDGES)

@@ -26,7 +26,7 @@ def test_every_numeric_field_can_be_varied() -> None:
 
 
 def test_values_have_the_kind_of_their_field() -> None:
-    found = parse(["tiles=1472, 1e3", "clock_hz=1e9,2", "half=true,no", "optimizer=adam", "micro_batch=4,4"])
+    found = parse(["chip.tiles=1472, 1e3", "clock_hz=1e9,2", "half=true,no", "optimizer=adam", "micro_batch=4,4"])
     assert found == {
         "tiles": [1472, 1000],
         "clock_hz": [1e9, 2.0],

@@ -43,10 +43,12 @@ def systems(
             )
             return
         table = Table(title=f"{system.name} (IPUs: {system.ipus}, machines: {system.machines})", **TABLE)
-        for column in ("constant", "value", "unit", "confidence", "source"):
-            table.add_column(column, overflow="fold")
+        table.add_column("constant", min_width=29, overflow="fold")
+        table.add_column("value", max_width=18)
+        table.add_column("confidence: source", overflow="fold")
         for key, c in constants.items():
-            table.add_row(key, f"{c.value:g}", c.unit, c.confidence, c.source)
+            source = c.source if c.source.startswith(c.confidence) else f"{c.confidence}: {c.source}"
+            table.add_row(key, f"{c.value:g} {c.unit}", source)
         console().print(table)
         return
     rows = [
@@ -68,28 +70,24 @@ def systems(
         return
     names = Column("system", no_wrap=True), Column("chip", no_wrap=True)
     table = Table(*names, **TABLE)
-    numbers = {
-        "IPUs": "{ipus}",
-        "tiles": "{tiles:,}",
-        "GHz": "{clock:.3f}",
-        "tile GiB": "{memory:,.2f}",
-        "half TFLOP/s": "{half:,.0f}",
-        "float": "{float:,.0f}",
-        "kW": "{kilowatts:,.2f}",
-    }
-    for name in numbers:
+    for name in ("IPUs", "tiles", "GHz", "GiB", "half\nPFLOPS", "float\nPFLOPS", "kW"):
         table.add_column(name, justify="right", no_wrap=True)
     for r in rows:
-        shown = r | {
-            "clock": r["clock_hz"] / 1e9,
-            "memory": r["tile_memory_bytes"] / 2**30,
-            "half": r["peak_half_flops"] / 1e12,
-            "float": r["peak_float_flops"] / 1e12,
-            "kilowatts": r["watts"] / 1e3,
+        scaled = {
+            "tile_memory_bytes": 2**30,
+            "peak_half_flops": 1e15,
+            "peak_float_flops": 1e15,
+            "watts": 1e3,
         }
-        table.add_row(r["name"], r["chip"], *(f.format(**shown) for f in numbers.values()))
+        figures = (_figure(r[name] / unit) for name, unit in scaled.items())
+        table.add_row(r["name"], r["chip"], str(r["ipus"]), str(r["tiles"]), f"{r['clock_hz'] / 1e9:.3f}", *figures)
     console().print(table)
     console().print("Your own: `file.py:name` of a System or a Chip (docs/add_a_chip.md).", markup=False)
+
+
+def _figure(value: float) -> str:
+    """Two digits behind the point, or from 100 on none."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def zoo(json: bool = Json):

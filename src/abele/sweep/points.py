@@ -56,7 +56,8 @@ def parse(settings: Iterable[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
-        name = SYNONYMS.get(name.strip(), name.strip())
+        name = name.strip().removeprefix("chip.")  # as `abele systems` lists them
+        name = SYNONYMS.get(name, name)
         if name not in FIELDS:
             raise InvalidOption(
                 f"There is no field {name!r} of chip, system or program",

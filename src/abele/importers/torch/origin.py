@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import FrameType
 
 import torch
 
@@ -17,6 +18,7 @@ _NOT_USER = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
     os.path.join(_SRC, "abele") + os.sep,
     os.path.join(_SRC, "poptorch") + os.sep,
+    os.path.join(_SRC, "poptorch_geometric") + os.sep,
     os.path.dirname(os.path.abspath(os.__file__)) + os.sep,
 )
 # Models of the zoo live inside the package but read like a user's program. So does all that is installed beside
@@ -73,18 +75,26 @@ class Origins:
 
     def here(self) -> Origin:
         """Origin of an operation that the running code calls now."""
-        frame = sys._getframe(1)
-        file, line = "", 0
-        while frame is not None:
-            if frame.f_code.co_filename == _COMMAND:
-                break  # beyond it the command line begins, not the user's program
-            name = self._shown(frame.f_code.co_filename)
-            if name is not None:
-                file, line = name, frame.f_lineno
-                break
-            frame = frame.f_back
+        file, line, _ = next(self._lines(sys._getframe(1)), ("", 0, False))
         stage, ipu = self._last = self.placement(self.target) if self.placement else (0, 0)
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
+
+    def where(self) -> str:
+        """The line that runs now, for messages; of one in an installed package, also the program's own that led there."""
+        place = self.here().where
+        lines = self._lines(sys._getframe(1))
+        if not next(lines, ("", 0, False))[2]:
+            return place
+        caller = next((f"{file}:{line}" for file, line, packaged in lines if not packaged), "")
+        return f"{place}, called from {caller}" if caller else place
+
+    def _lines(self, frame: FrameType | None) -> Iterator[tuple[str, int, bool]]:
+        """Lines that are a user's, from the innermost outwards, and whether each is in an installed package."""
+        while frame is not None and frame.f_code.co_filename != _COMMAND:  # beyond it the command line begins
+            name = self._shown(frame.f_code.co_filename)
+            if name is not None:
+                yield name, frame.f_lineno, _PACKAGES in frame.f_code.co_filename
+            frame = frame.f_back
 
     def settle(self) -> None:
         """The program has returned: what is still to be captured is placed with its last operation."""

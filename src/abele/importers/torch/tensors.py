@@ -249,7 +249,7 @@ class Tensors(TorchDispatchMode):
 
     def where(self) -> str:
         """The user's line, for messages."""
-        return self.origins.here().where
+        return self.origins.where()
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
