@@ -218,7 +218,7 @@ def document(off: dict[str, Row], on: dict[str, Row]) -> str:
             for function, why, count in row.out:
                 out[why, row.file, function] += count
     for why in sorted({why for why, _, _ in out}):
-        lines += [f"**It {why}**:", ""]
+        lines += [f"**{why[0].upper()}{why[1:]}**:", ""]
         for file in sorted({f for w, f, _ in out if w == why}):
             found = [f"{function} ({n})" for (w, f, function), n in sorted(out.items()) if (w, f) == (why, file)]
             lines.append(f"- `{file}`: {', '.join(found)}")

@@ -103,7 +103,8 @@ def _streamed(steps: Sequence[Document], name: str) -> str:
     if not found:
         return ""
     most = max(found, key=lambda step: step["streamed_bytes"])
-    what = f"output {most['stream']}" if most["stream"].isdigit() else most["stream"]
+    stream = most["stream"]
+    what = f"output {stream}" if stream.isdigit() else stream or "output"
     return f" ({'largest: ' if len(found) > 1 else ''}{what} {most['types']}, {size(most['streamed_bytes'])})"
 
 
