@@ -80,7 +80,7 @@ class Origins:
         return Origin(file, line, self.modules[-1] if self.modules else "", stage, ipu, self.phase)
 
     def where(self) -> str:
-        """The line that runs now, for messages; of one in an installed package, also the program's own that led there."""
+        """The line that runs now, for messages; from inside an installed package also the program's that led there."""
         place = self.here().where
         lines = self._lines(sys._getframe(1))
         if not next(lines, ("", 0, False))[2]:
