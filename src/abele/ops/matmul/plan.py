@@ -28,7 +28,7 @@ from abele.ops.matmul.choose import (
 from abele.ops.matmul.op import matmul_reference
 from abele.ops.matmul.stationary import Stationary, multiply, place, stationary
 from abele.ops.plans.layouts import read_like
-from abele.ops.plans.partials import reduce_turn, reduction
+from abele.ops.plans.partials import reduce_turn, reduction, sum_partials
 from abele.ops.plans.planning import Question, make_plan, plan_for, read
 from abele.ops.plans.products import loads_wide, vertex_cycles
 from abele.ops.plans.vertices import region_shape
@@ -148,24 +148,19 @@ def plan_stationary(question: Question, found: Stationary) -> Plan:
         home = found.result(placing, split=True)
         if found.rounds == 1:
             read_ = Access("tmp0", found.sums(placing, split=True))
-            sets.append(_add_up(placing, read_, Access("out0", home, over="tmp0")))
+            sets.append(sum_partials(read_, Access("out0", home, over="tmp0"), fast=True))
         else:
             summing = found.grid(chip.tiles, summing=True, parts=True)
             name = f"tmp{len(temporaries)}"
             for round in range(found.rounds):
                 read_ = Access("tmp0", found.sums(summing, split=True, round=round))
-                sets.append(_add_up(summing, read_, Access(name, found.parts(summing, round), over="tmp0")))
+                sets.append(sum_partials(read_, Access(name, found.parts(summing, round), over="tmp0"), fast=True))
             here = Access(name, found.parts(placing), True)
             given = {name: attributes[name] for name in ("swapped", "places")}
             sets.append(ComputeSet("MatmulPlace", placing, (here,), (Access("out0", home, over=name),), given))
             temporaries.append(TensorType(here.layout.shape, result.dtype))
     rests = tuple(found.at_rest(grid, i) if home is None else None for i, home in enumerate(question.homes))
     return Plan(tuple(sets), tuple(temporaries), (home,), rests)
-
-
-def _add_up(grid: Grid, partials: Access, result: Access) -> ComputeSet:
-    """Sum partials that lie in interleaved memory."""
-    return ComputeSet("ReducePartials", grid, (partials,), (result,), {"interleaved": True})
 
 
 def _arrange(question: Question, operand: int, how: Arranged, name: str) -> ComputeSet:

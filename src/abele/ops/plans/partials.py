@@ -108,10 +108,11 @@ def reduction(
         spans = tuple(Span(None if span.axis is None else span.axis + 1) for span in part.spans)
         read = Layout(grid, (have, *part.shape), (Span(0), *spans))
         write = Layout(grid, (count, *part.shape), (Span.part_of(0, group), *spans))
-        sets.append(_sum(name, read, f"tmp{spare + len(temporaries)}", write, fast))
+        sets.append(sum_partials(Access(name, read), Access(f"tmp{spare + len(temporaries)}", write), fast))
         temporaries.append(TensorType((count, *part.shape), partials))
         name, have = sets[-1].writes[0].name, count
-    sets.append(_sum(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)), "out0", home, fast))
+    last = Access(name, Layout(home.grid, (have, *home.shape), (Span(), *home.spans)))
+    sets.append(sum_partials(last, Access("out0", home), fast))
     return Reduction(tuple(sets), tuple(temporaries), home)
 
 
@@ -127,12 +128,13 @@ def reduce_turn(question: Question, made: tuple[int, ...], at: int, turn: int, t
     seen = (rows, turns, columns)
     write = Layout(grid, seen, (Span(0), Span(2, offset=turn), Span(1)))
     partial = Layout(grid, (made[0], rows, columns), (Span(), Span(0), Span(1)))
-    summed = _sum(f"tmp{turn}", partial, "out0", write, adds_fast(question))
+    summed = sum_partials(Access(f"tmp{turn}", partial), Access("out0", write), adds_fast(question))
     return summed, Layout(grid, seen, (Span(0), Span(), Span(1)))
 
 
-def _sum(source: str, read: Layout, target: str, write: Layout, fast: bool) -> ComputeSet:
-    return ComputeSet("ReducePartials", read.grid, (Access(source, read),), (Access(target, write),), _how(fast))
+def sum_partials(read: Access, write: Access, fast: bool) -> ComputeSet:
+    """Add up partials, which the first dimensions number, where the sums lie; ``fast``: see ``adds_fast``."""
+    return ComputeSet("ReducePartials", read.layout.grid, (read,), (write,), _how(fast))
 
 
 def _how(fast: bool) -> dict[str, Attribute]:
