@@ -75,7 +75,8 @@ class Session:
         if ipus > options.system.ipus:
             raise InvalidOption(
                 f"The program needs {ipus} IPUs and the system {options.system.name!r} has {options.system.ipus}",
-                remedy="Choose a larger system (`abele systems` lists them), or fewer replicas or stages.",
+                remedy="Choose a larger system (--system of the command, ABELE_SYSTEM without it; `abele systems` "
+                "lists them), or fewer replicas or stages.",
             )
         tell = self.progress
         watch = None if tell is None else (lambda step, _: tell(name, step))
