@@ -158,7 +158,7 @@ INDEXING = {
     ],
     "torch.masked_fill": [case(lambda x, b: (x.masked_fill(b, -1), x.masked_fill(b, x[0, 0])), X, B)],
     "torch.masked_scatter": [case(lambda x, b, y: x.masked_scatter(b, y), X, B, Y)],
-    "torch.nonzero": [case(lambda x: x[torch.nonzero(torch.eye(3, 5), as_tuple=True)], X)],
+    "torch.nonzero of constants": [case(lambda x: x[torch.nonzero(torch.eye(3, 5), as_tuple=True)], X)],
     "torch.put": [case(lambda x, k, v: torch.Tensor.put(x, k, v[:3], accumulate=True), X, K, V)],
     "torch.renorm": [case(lambda x: torch.renorm(x, 2, 0, 1.0), X), case(lambda x: torch.renorm(x, 1, 1, 0.5), X)],
     "torch.scatter": [
@@ -183,7 +183,7 @@ INDEXING = {
     "torch.take_along_dim": [
         case(lambda x, q: (torch.take_along_dim(x[:2], q[:, :1], 1), torch.take_along_dim(x, q[:1])), X, Q)
     ],
-    "torch.tril, written": [case(lambda x: x.clone().tril_(1), X)],
+    "Tensor.tril_": [case(lambda x: x.clone().tril_(1), X)],
     "torch.where": [
         case(lambda b, x, y: (torch.where(b, x, y), torch.where(b, x, 0), torch.where(b, 1.5, x)), B, X, Y)
     ],
