@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -80,6 +81,9 @@ class Processes:
         self.limit = _seconds(LIMIT, 1800.0)
         silence = _seconds(SILENCE, 30.0)
         self._failed = ""
+        # A thread of gloo that gives back the last reference to an array of Python's while the interpreter ends is
+        # ended by it, and with it the process (SIGABRT): what was sent last is kept here, and for good when it ends.
+        self._recent: deque[Any] = deque(maxlen=16)
         self._distributed: Any = distributed_c10d
         self._store = self._meet(rank, size)
         address = _own_address()
@@ -172,6 +176,7 @@ class Processes:
         work, begun = None, time.monotonic()
         try:
             work = start()
+            self._recent.append(work)
             while not self._ended(work):
                 if (fault := watch.fault()) is not None:
                     self._fail(fault, doing, work)
@@ -232,6 +237,7 @@ class Processes:
 
     def _leave(self) -> None:
         _keep(self._group)
+        _keep(self._recent)
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         self._watch.leave(said(error)[:500] if error is not None else "")
 
