@@ -244,9 +244,14 @@ class Run:
         shown = self._only is None or self._only == index
         tag = f"[1,{index}]<{name}>: " if self._tagged else ""
         for line in source:
-            if shown:
+            if not shown:
+                continue
+            try:
                 target.write(tag + line.decode(errors="replace"))
                 target.flush()
+            except BrokenPipeError:  # whoever read (`| head`) has gone; the instances go on
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), target.fileno())
 
     def wait(self) -> int:
         """Wait for all; the status is that of the first that failed, 0 when none did."""

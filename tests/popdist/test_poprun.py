@@ -121,6 +121,18 @@ def test_one_instance_alone_may_be_heard(capsys) -> None:
     assert capsys.readouterr() == ("out 1\n", "error 1\n")
 
 
+def test_a_reader_that_goes_away_stops_nobody(tmp_path: Path) -> None:
+    program = "import sys; [print(i, flush=True) for i in range(20000)]; open(sys.argv[1], 'w')"
+    command = [*POPRUN, sys.executable, "-c", program, str(tmp_path / "ended")]
+    run = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None and run.stderr is not None
+    assert run.stdout.readline() == "0\n"
+    run.stdout.close()
+    assert run.wait(timeout=60) == 0
+    assert run.stderr.read() == ""
+    assert (tmp_path / "ended").exists()
+
+
 def test_ctrl_c_is_passed_on() -> None:
     script = 'trap "echo stopped $RANK; exit 3" INT; echo ready; while :; do sleep 0.05; done'
     command = [*POPRUN, "--num-instances", "2", "sh", "-c", script]
