@@ -275,6 +275,8 @@ class Options(OptionsDict):
             output_return_period: with ``EveryN``, the N.
         """
         self.checkIsFrozen("anchored_tensors")
+        for name in (short_name, long_name):
+            require(isinstance(name, str), f"anchorTensor takes names, not {name!r}.")
         mode = enums.OutputMode.Default if output_mode is None else output_mode
         _member("anchorTensor", mode, enums.OutputMode)
         anchor = AnchoredTensor(long_name, mode, _count("output_return_period", output_return_period))
@@ -283,7 +285,10 @@ class Options(OptionsDict):
 
     def randomSeed(self, random_seed: int) -> Options:
         """Seed the random numbers on the device, and PyTorch's on the host."""
-        require(isinstance(random_seed, int), f"randomSeed takes a whole number, not {random_seed!r}.")
+        require(
+            isinstance(random_seed, int) and -(2**63) <= random_seed < 2**64,
+            f"randomSeed takes a whole number of 64 bits, not {random_seed!r}.",
+        )
         self.set(random_seed=random_seed)
         torch.manual_seed(random_seed)
         return self
@@ -353,6 +358,11 @@ class Options(OptionsDict):
         All IPUs are planned alike, by the least of the numbers.
         """
         self.checkIsFrozen("available_memory_proportion")
+        require(
+            isinstance(available_memory_proportion, Mapping),
+            f'setAvailableMemoryProportion takes a dictionary such as {{"IPU0": 0.5}}, not '
+            f"{available_memory_proportion!r}.",
+        )
         proportions: dict[int, float] = {}
         for key, value in available_memory_proportion.items():
             match = re.fullmatch(r"IPU(\d+)", str(key))
@@ -367,6 +377,11 @@ class Options(OptionsDict):
 
     def enableExecutableCaching(self, path: str | None) -> Options:
         """Keep compiled programs in the folder ``path`` and take them from there; None or "" stops that."""
+        require(
+            path is None or isinstance(path, (str, os.PathLike)),
+            f"enableExecutableCaching takes the path of a folder, not {path!r}.",
+        )
+        path = None if path is None else os.fspath(path)
         self.set(executable_cache_path=path or None)
         self._popart.options["enableEngineCaching"] = bool(path)
         self._popart.options["cachePath"] = path or ""

@@ -244,3 +244,17 @@ def test_hardware_is_what_the_environment_says(monkeypatch):
     monkeypatch.setenv("ABELE_IPU_HARDWARE", "many")
     with pytest.raises(poptorch.Error, match="not understood"):
         poptorch.ipuHardwareIsAvailable()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("setAvailableMemoryProportion", (0.5,), "takes a dictionary"),
+        ("randomSeed", (2**70,), "64 bits"),
+        ("anchorTensor", (3, "name"), "takes names, not 3"),
+        ("enableExecutableCaching", (5,), "path of a folder, not 5"),
+    ],
+)
+def test_values_of_another_kind_are_named(method: str, given: tuple, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        getattr(poptorch.Options(), method)(*given)
