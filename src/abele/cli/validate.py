@@ -194,6 +194,8 @@ _EXAMPLES: dict[str, Any] = {
     "kind": "relu",
     "source": "f32",
     "to": "f16",
+    "flops": 2000,
+    "columns": 16,
 }
 """Fields of the example of each vertex, where the vertex has no default of its own."""
 
