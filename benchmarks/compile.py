@@ -167,7 +167,7 @@ def compile_once(
     """Capture, compile and charge one model in this process.
 
     Args:
-        tiles: the chip has so many times its tiles, and none are set aside; 0: as the system is.
+        tiles: the chip has so many times its tiles; 0: as the system is.
         warm: then compile again from the cache.
         settings: further ones of ``compile_options``.
 
@@ -183,9 +183,7 @@ def compile_once(
     loaded = load(model, batch=1, train=train, half=half)
     options = compile_options(loaded, system=system, replicas=replicas, accumulate=accumulate, **settings)
     if tiles:
-        # Whether tiles are set aside for transfers depends on what is compute bound, and compiles everything for
-        # two numbers of tiles: growth is that of compiling in the same ways.
-        options = replace(_with_tiles(options, tiles), beside=False)
+        options = _with_tiles(options, tiles)
     with tempfile.TemporaryDirectory() as directory:
         cache, before = Cache(directory), peak_bytes()
         start = time.process_time()
