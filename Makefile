@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench golden clean
+.PHONY: demo test lint bench golden viewer clean
 
 demo: $(STAMP)
 	$(BIN)/python -m abele run --system m2000 --system bow-2000 --report out/demo examples/digits.py
@@ -24,6 +24,14 @@ bench: $(STAMP)
 
 golden: $(STAMP)
 	$(BIN)/python -m tests.zoo.golden
+
+# The viewer's script and style sheet from their sources; it is committed, so that nobody else needs Node.
+viewer: viewer/node_modules
+	cd viewer && npm run --silent check && node build.js
+
+viewer/node_modules: viewer/package-lock.json
+	cd viewer && npm ci --silent --no-audit --no-fund
+	touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,46 @@
+// Elements. Names from a model go in as text, never as markup.
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any> | null} [attributes] `onclick` and its like take functions
+ * @param {...(Node | string | null | undefined)} children
+ * @returns {HTMLElement}
+ */
+export function make(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(key, value === true ? "" : String(value));
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined).map((child) => /** @type {Node | string} */ (child)));
+  return node;
+}
+
+/** @param {string} text */
+export const heading = (text) => make("h2", null, text);
+/** @param {string} text */
+export const note = (text) => make("p", { class: "note" }, text);
+/** @param {string} name @param {string} value @param {string} [more] @param {string} [kind] `good` or `bad` */
+export const card = (name, value, more, kind) =>
+  make("div", { class: "card" }, make("small", null, name), make("b", { class: kind }, value), more ? make("small", null, more) : null);
+
+/** Say something to those who do not see the page. @param {string} text */
+export function say(text) {
+  const said = document.getElementById("said");
+  if (said) said.textContent = text;
+}
+
+/** @typedef {{name: string, value: (row: any) => any, show?: (value: any, row: any) => string, words?: boolean, link?: (row: any) => Partial<import("./state.js").Selection>}} Column */
+
+/**
+ * A plain table for some tens of rows; a long list is a `Grid` (grid.js).
+ * @param {Column[]} columns @param {any[]} rows @param {string} label
+ */
+export function table(columns, rows, label) {
+  const shown = (/** @type {Column} */ c, /** @type {any} */ row) => (c.show ? c.show(c.value(row), row) : String(c.value(row)));
+  const style = (/** @type {Column} */ c) => (c.words ? "words" : null);
+  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+    make("table", null,
+      make("thead", null, make("tr", null, ...columns.map((c) => make("th", { scope: "col", class: style(c) }, c.name)))),
+      make("tbody", null, ...rows.map((row) => make("tr", null, ...columns.map((c) => make("td", { class: style(c) }, shown(c, row))))))));
+}

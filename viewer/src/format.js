@@ -1,0 +1,26 @@
+// Numbers and places as text.
+
+/** @param {number} x @param {number} digits @param {number} least @param {[string, number][]} units */
+function scaled(x, digits, least, units) {
+  const [unit, factor] = units.find(([, f]) => Math.abs(x) >= f * least) ?? units[units.length - 1];
+  const fixed = factor === 1 && unit !== "s" ? 0 : digits;
+  return (x / factor).toLocaleString("en", { minimumFractionDigits: fixed, maximumFractionDigits: fixed }) + " " + unit;
+}
+
+/** A count, or a number with three digits. @param {number | null | undefined} x */
+export const plain = (x) =>
+  x === null || x === undefined ? "–" : Math.abs(x) < 100 && x % 1 ? x.toPrecision(3) : Math.round(x).toLocaleString("en");
+/** @param {number} part @param {number} whole */
+export const percent = (part, whole) => (whole ? ((100 * part) / whole).toFixed(1) + " %" : "–");
+/** Bytes, in a unit from four of it on, so that a tile's bytes and its limit are in the same one. @param {number} x */
+export const bytes = (x) => scaled(x, 1, 4, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
+/** @param {number} x seconds */
+export const seconds = (x) => scaled(x, 2, 1, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
+/** @param {number} x */
+export const cycles = (x) => scaled(x, 2, 10, [["Gcycles", 1e9], ["Mcycles", 1e6], ["kcycles", 1e3], ["cycles", 1]]);
+/** @param {number} x */
+export const flops = (x) => scaled(x, 2, 1, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["FLOP", 1]]);
+/** `1 sample`, `2 samples`. @param {number} n @param {string} word */
+export const many = (n, word) => plain(n) + " " + word + (n === 1 ? "" : "s");
+/** @param {string} file @param {number} line @param {string} layer */
+export const where = (file, line, layer) => [file ? `${file}:${line}` : "", layer ? `in ${layer}` : ""].filter(Boolean).join(" ");

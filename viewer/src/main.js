@@ -1,0 +1,145 @@
+// The frame around the pages: opens the data, shows the page that the address names, and hands on what is chosen.
+
+import "./style.css";
+import { forgetFills } from "./chart.js";
+import { make, say } from "./dom.js";
+import { open } from "./source.js";
+import { State, encoded } from "./state.js";
+import { pages } from "./pages/index.js";
+
+/**
+ * @typedef {import("./state.js").Selection} Selection
+ * @typedef {{source: import("./source.js").Source, state: State, program: import("./source.js").Program, table(name: string): Promise<import("./packet.js").Table>, json(name: string): Promise<any>}} Context
+ * `table("tensors")` is that of the chosen program.
+ * @typedef {{node: Node, update?: (now: Selection, before: Selection) => boolean, close?: () => void}} Shown
+ * `update` follows a change of the selection, or answers false to be shown anew; `close` when the page is left.
+ * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, missing?: (context: Context) => string}} Page
+ * `missing` says why there is nothing to show, or is empty.
+ */
+
+const MISSING_PAGE = "There is no such page in this report.";
+
+class Frame {
+  /** @param {import("./source.js").Source} source */
+  constructor(source) {
+    this.source = source;
+    this.state = new State();
+    this.main = make("main", { id: "main", tabindex: -1 });
+    this.nav = make("nav", { "aria-label": "Pages" });
+    this.programs = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Program", onchange: () => this.state.set({ program: Number(this.programs.value), operation: null, ipu: null, tile: null, from: null, to: null }) },
+      ...source.index.programs.map((p) => make("option", { value: p.id }, [p.name, p.mode, "on", p.system].filter(Boolean).join(" ")))));
+    this.help = this.#help();
+    /** @type {import("./main.js").Shown | null} */
+    this.shown = null;
+    this.turn = 0;
+    document.body.append(
+      make("header", null, make("h1", null, source.index.title || "Abele"), this.programs, this.nav,
+        make("span", { class: "tools", style: "margin:0 0 0 auto" },
+          make("button", { onclick: () => this.#copyLink(), title: "Copy a link to exactly this" }, "Copy link"),
+          make("button", { onclick: () => this.#theme(), title: "Light or dark" }, "◐"),
+          make("button", { onclick: () => this.help.showModal(), title: "Keys (?)" }, "?"))),
+      this.main, make("div", { id: "said", class: "hidden-but-said", "aria-live": "polite" }), this.help);
+    this.state.on((now, before) => this.#changed(now, before));
+    addEventListener("keydown", (e) => this.#key(e));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#repainted());
+    this.show();
+  }
+
+  get selection() {
+    return this.state.selection;
+  }
+
+  /** @returns {Context} */
+  context() {
+    const { source, state } = this;
+    const program = source.index.programs.find((p) => p.id === this.selection.program) ?? source.index.programs[0];
+    const of = (/** @type {string} */ name) => `p/${program?.id ?? 0}/${name}`;
+    return { source, state, program, table: (name) => source.table(of(name)), json: (name) => source.json(of(name)) };
+  }
+
+  async show() {
+    const turn = ++this.turn, context = this.context();
+    this.programs.value = String(context.program?.id ?? "");
+    this.programs.hidden = this.source.index.programs.length < 2;
+    this.nav.replaceChildren(...pages.map((page) => {
+      const missing = page.missing?.(context);
+      return make("a", { href: encoded({ ...this.selection, page: page.name, view: "" }), "aria-current": page.name === this.selection.page ? "page" : null,
+        "aria-disabled": missing ? "true" : null, title: missing || null }, page.title);
+    }));
+    const page = pages.find((p) => p.name === this.selection.page);
+    document.title = [page?.title, context.program?.name, "Abele"].filter(Boolean).join(" · ");
+    this.main.setAttribute("aria-busy", "true");
+    try {
+      if (!page) throw new Error(MISSING_PAGE);
+      const missing = page.missing?.(context);
+      if (missing) throw new Error(missing);
+      const shown = await page.show(context);
+      if (turn !== this.turn) { shown.close?.(); return; }
+      this.shown?.close?.();
+      this.shown = shown;
+      this.main.replaceChildren(shown.node);
+    } catch (error) {
+      if (turn !== this.turn) return;
+      this.shown?.close?.();
+      this.shown = null;
+      this.main.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error instanceof Error ? error.message : error)));
+    }
+    this.main.removeAttribute("aria-busy");
+    document.documentElement.dataset.shown = this.selection.page; // for tests, and for whoever waits for a page
+  }
+
+  /** @param {Selection} now @param {Selection} before */
+  #changed(now, before) {
+    if (now.page === before.page && now.program === before.program && this.shown?.update?.(now, before)) {
+      for (const link of this.nav.children) {
+        const page = pages[[...this.nav.children].indexOf(link)];
+        link.setAttribute("href", encoded({ ...now, page: page.name, view: "" }));
+      }
+      return;
+    }
+    this.show();
+  }
+
+  /** @param {KeyboardEvent} e */
+  #key(e) {
+    const typing = e.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName);
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "Escape") {
+      if (typing) /** @type {HTMLElement} */ (e.target).blur();
+      this.state.set({ operation: null, tile: null, from: null, to: null, search: "" });
+    } else if (typing) return;
+    else if (e.key === "?") this.help.showModal();
+    else if (e.key === "/") /** @type {HTMLElement | null} */ (this.main.querySelector("input[type=search]"))?.focus();
+    else if (/^[1-9]$/.test(e.key) && pages[Number(e.key) - 1]) this.state.set({ page: pages[Number(e.key) - 1].name, view: "" });
+    else return;
+    e.preventDefault();
+  }
+
+  async #copyLink() {
+    await navigator.clipboard?.writeText(location.href).then(() => say("Link copied"), () => say("The link could not be copied"));
+  }
+
+  #theme() {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    this.#repainted();
+  }
+
+  #repainted() {
+    forgetFills();
+    this.show();
+  }
+
+  #help() {
+    const keys = [["1 … 8", "the pages"], ["/", "search"], ["j k, arrows", "next and previous row"], ["Enter", "open or choose"], ["← →", "along a chart (with Shift faster)"],
+      ["w s, + −, Ctrl and wheel", "zoom a chart"], ["a d, Shift and drag", "move a chart"], ["drag", "choose a range"], ["Esc", "choose nothing"], ["?", "these keys"]];
+    return /** @type {HTMLDialogElement} */ (make("dialog", { "aria-label": "Keys" },
+      make("table", null, make("tbody", null, ...keys.map(([key, text]) => make("tr", null, make("td", { class: "words" }, make("kbd", null, key)), make("td", { class: "words" }, text))))),
+      make("form", { method: "dialog" }, make("button", null, "Close"))));
+  }
+}
+
+open().then((source) => new Frame(source), (error) => {
+  document.body.append(make("main", null, make("p", { class: "problem", role: "alert" }, String(error?.message ?? error))));
+});

@@ -1,0 +1,53 @@
+// Tables as columns: undoes abele/report/store/packet.py (the format is in docs/report_store.md).
+
+/**
+ * @typedef {Float64Array | Int32Array} Numbers
+ * @typedef {{count: number, header: any, numbers(name: string): Numbers, words(name: string): Words, has(name: string): boolean, names: string[]}} Table
+ */
+
+/** A column of words: an index into the distinct ones for each row. */
+export class Words {
+  /** @param {Int32Array} index @param {string[]} distinct */
+  constructor(index, distinct) {
+    this.index = index;
+    this.distinct = distinct;
+  }
+  /** @param {number} row */
+  at(row) {
+    return this.distinct[this.index[row]] ?? "";
+  }
+}
+
+const MAGIC = "ABELPKT1";
+
+/**
+ * @param {ArrayBuffer} buffer
+ * @returns {Table}
+ */
+export function decode(buffer) {
+  const text = new TextDecoder();
+  if (buffer.byteLength < 12 || text.decode(new Uint8Array(buffer, 0, 8)) !== MAGIC) throw new Error("The data of this page are not a table of a report.");
+  const length = new DataView(buffer).getUint32(8, true);
+  const header = JSON.parse(text.decode(new Uint8Array(buffer, 12, length)));
+  const first = Math.ceil((12 + length) / 8) * 8;
+  /** @type {Map<string, Numbers | Words>} */
+  const columns = new Map();
+  for (const { name, type, at, words } of header.columns) {
+    const Kind = type === "f64" ? Float64Array : Int32Array;
+    const values = new Kind(buffer, first + at, header.count);
+    columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), words) : values);
+  }
+  const get = (/** @type {string} */ name) => {
+    const column = columns.get(name);
+    if (!column) throw new Error(`The report has no column ${name}.`);
+    return column;
+  };
+  return {
+    count: header.count,
+    header,
+    names: [...columns.keys()],
+    has: (name) => columns.has(name),
+    numbers: (name) => /** @type {Numbers} */ (get(name)),
+    words: (name) => /** @type {Words} */ (get(name)),
+  };
+}

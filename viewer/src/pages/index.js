@@ -1,0 +1,6 @@
+// The pages, in the order of the keys that open them.
+
+import { verdict } from "./verdict.js";
+
+/** @type {import("../main.js").Page[]} */
+export const pages = [verdict];
