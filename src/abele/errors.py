@@ -66,6 +66,14 @@ class BadCache(AbeleError):
     """
 
 
+class BadReport(AbeleError):
+    """A file is no report of Abele, or not one that this Abele reads: empty, cut short, of another kind, or newer.
+
+    Raised by ``abele view photo.png``, or of a report after ``truncate -s 5000 profile.pop``. Remedy: make the report
+    again, or read it with the Abele that the message names.
+    """
+
+
 class FloatingPointFault(AbeleError):
     """An operation made a NaN or an infinity out of finite numbers, and the run was asked to stop at that.
 

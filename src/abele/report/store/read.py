@@ -1,0 +1,206 @@
+"""Reading a report's file: what every page, command and export asks for, by the names of ``docs/report_store.md``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from abele.errors import BadReport, InvalidOption, suggest
+from abele.report.store.compare import compare
+from abele.report.store.packet import Packet, decode
+from abele.report.store.schema import APPLICATION, SCHEMA, TABLES
+
+JSON, PACKET = "application/json", "application/octet-stream"
+"""Content types of resources."""
+
+
+class Report:
+    """A report that is open. Threads may share it; close it, or use it as a context manager.
+
+    Raises:
+        InvalidOption: there is no such file, or it cannot be opened.
+        BadReport: it is empty, cut short, no report, or of a newer Abele.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        _check_file(self.path)
+        self._lock = threading.Lock()
+        self._file = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        try:
+            self._check_schema()
+            self.meta = dict(self._ask("select key, value from meta"))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    # what there is -------------------------------------------------------------------------------------------
+
+    def index(self) -> dict[str, Any]:
+        """The programs of the report, and the user's files that it holds."""
+        names = ("id", "name", "system", "chip", "mode", "seconds", "throughput", "fits")
+        rows = self._ask(f"select {', '.join(names)} from program order by id")
+        programs = [dict(zip(names, row, strict=True)) for row in rows]
+        for program in programs:
+            program["fits"] = None if program["fits"] is None else bool(program["fits"])
+        return {
+            "schema": SCHEMA,
+            "abele": self.meta.get("abele", ""),
+            "title": self.meta.get("title", ""),
+            "redacted": self.meta.get("redacted") == "1",
+            "live": False,
+            "programs": programs,
+            "sources": [file for (file,) in self._ask("select file from source order by id")],
+        }
+
+    def summary(self, program: int = 0) -> dict[str, Any]:
+        """What is shown first of a program, with its ``advice`` and the ``rasters`` that there are."""
+        rows = self._ask("select summary from program where id = ?", program)
+        if not rows:
+            raise InvalidOption(
+                f"The report has no program {program}", remedy=f"It has {self._count('program')}, counted from 0."
+            )
+        rasters = self._ask("select name from packet where program = ? and name like 'raster/%'", program)
+        levels = sorted(tuple(map(int, name.split("/")[1:])) for (name,) in rasters)
+        return json.loads(rows[0][0]) | {"advice": self.advice(program), "rasters": [list(each) for each in levels]}
+
+    def advice(self, program: int = 0) -> list[dict[str, Any]]:
+        """The advice on a program, in the order in which it was found."""
+        with self._lock:
+            cursor = self._file.execute("select * from advice where program = ? order by id", (program,))
+            names = [each[0] for each in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor]
+        for row in rows:
+            del row["program"]
+            row["settings"] = json.loads(row["settings"] or "{}")
+            row["fits"] = None if row["fits"] is None else bool(row["fits"])
+        return rows
+
+    def source(self, number: int) -> dict[str, str]:
+        """A file of the user's: ``file`` and ``text``."""
+        rows = self._ask("select file, text from source where id = ?", number)
+        if not rows:
+            raise InvalidOption(f"The report has no source {number}", remedy=f"It has {self._count('source')}.")
+        return {"file": rows[0][0], "text": rows[0][1]}
+
+    def compare(self, a: int, b: int, other: Report | None = None) -> dict[str, Any]:
+        """Program ``b`` (of another report, where one is given) held against program ``a``."""
+        there = other or self
+        sides = self.summary(a), there.summary(b)
+        return compare(sides, (self.table("operations", a), there.table("operations", b)))
+
+    def table(self, name: str, program: int = 0) -> Packet:
+        """A table of a program: one of ``schema.TABLES``, or ``raster/<level>/<ipu>``."""
+        return decode(self.packet(f"p/{program}/{name}"))
+
+    # by name -------------------------------------------------------------------------------------------------
+
+    def packet(self, name: str) -> bytes:
+        """The packet of that name, ``p/0/operations`` for example."""
+        parts = name.split("/", 2)
+        if len(parts) == 3 and parts[0] == "p" and parts[1].isascii() and parts[1].isdigit():
+            rows = self._ask("select data from packet where program = ? and name = ?", int(parts[1]), parts[2])
+            if rows:
+                try:
+                    return zlib.decompress(rows[0][0])
+                except zlib.error as error:
+                    raise self._damaged(error) from error
+        known = ["index", "compare/0/0", "source/0", *(f"p/0/{table}" for table in ("summary", *TABLES))]
+        raise InvalidOption(f"The report has no {name!r}", remedy=suggest(name, known))
+
+    def resource(self, name: str) -> tuple[bytes, str]:
+        """What a page asks for by that name, and its content type.
+
+        Raises:
+            InvalidOption: the report has nothing of that name.
+            BadReport: it has, and it is damaged.
+        """
+        match name.split("/"):
+            case ["index"]:
+                answer = self.index()
+            case ["p", program, "summary"] if program.isdigit():
+                answer = self.summary(int(program))
+            case ["source", number] if number.isdigit():
+                answer = self.source(int(number))
+            case ["compare", a, b] if a.isdigit() and b.isdigit():
+                answer = self.compare(int(a), int(b))
+            case _:
+                return self.packet(name), PACKET
+        return json.dumps(answer, separators=(",", ":")).encode(), JSON
+
+    def names(self) -> list[str]:
+        """Every name that ``resource`` answers, comparisons apart."""
+        packets = self._ask("select program, name from packet order by program, rowid")
+        programs = [f"p/{id}/summary" for (id,) in self._ask("select id from program order by id")]
+        sources = [f"source/{id}" for (id,) in self._ask("select id from source order by id")]
+        return ["index", *programs, *(f"p/{program}/{name}" for program, name in packets), *sources]
+
+    # the file ------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            with self._lock:
+                return self._file.execute(question, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from error
+
+    def _count(self, table: str) -> int:
+        return self._ask(f"select count(*) from {table}")[0][0]
+
+    def _damaged(self, error: Exception) -> BadReport:
+        return BadReport(f"The report {str(self.path)!r} is damaged: {error}", remedy="Make the report again.")
+
+    def _check_schema(self) -> None:
+        (((application,),), ((version,),)) = (
+            self._ask(f"pragma {name}") for name in ("application_id", "user_version")
+        )
+        if application != APPLICATION:
+            raise BadReport(
+                f"{str(self.path)!r} is an SQLite file, but no report of Abele",
+                remedy="Reports are made by 'abele profile … --report DIR', which writes DIR/profile.pop; one that an "
+                "Abele before the first numbered schema wrote is to be made again.",
+            )
+        if version != SCHEMA:
+            which = "a newer" if version > SCHEMA else "an older"
+            raise BadReport(
+                f"The report {str(self.path)!r} is of {which} Abele: it has schema {version}, this one reads {SCHEMA}",
+                remedy="Read it with the Abele that made it, or make the report again with this one.",
+            )
+
+
+def _check_file(path: Path) -> None:
+    """Whether it is a whole SQLite file."""
+    remedy = "Name the file that 'abele profile … --report DIR' wrote: DIR/profile.pop."
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+        size = path.stat().st_size
+    except OSError as error:
+        raise InvalidOption(f"There is no report {str(path)!r}: {error.strerror}", remedy=remedy) from error
+    if not head:
+        raise BadReport(f"The report {str(path)!r} is empty", remedy="Make the report again.")
+    if head[:16] != b"SQLite format 3\0":
+        raise BadReport(f"{str(path)!r} is no report of Abele", remedy=remedy)
+    page = int.from_bytes(head[16:18], "big")
+    whole = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
+    if len(head) < 100 or size < whole:
+        raise BadReport(
+            f"The report {str(path)!r} is cut short: it has {size:,} bytes of {max(whole, 100):,}",
+            remedy="Copy it again, or make the report again.",
+        )

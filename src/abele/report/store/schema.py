@@ -1,0 +1,65 @@
+"""What is in a report's file: its tables, their columns, and its version. ``docs/report_store.md`` explains each.
+
+The file is SQLite. Small things are rows; tables that grow with the program are packets of columns, compressed: of
+300,000 operations, rows of SQL take several times the place, and seconds to read.
+"""
+
+from __future__ import annotations
+
+APPLICATION = 0x4162656C
+"""``PRAGMA application_id`` of a report: "Abel"."""
+
+SCHEMA = 1
+"""``PRAGMA user_version``: the version of everything here."""
+
+STATEMENTS = """
+create table meta (key text primary key, value text not null) without rowid;
+create table program (id integer primary key, name text, system text, chip text, mode text, seconds real,
+                      throughput real, fits integer, summary text not null);
+create table packet (program integer, name text, bytes integer, data blob not null, primary key (program, name));
+create table advice (program integer, id integer, text text, settings text, command text, kind text, fits integer,
+                     bytes integer, throughput real, cycles real, gain_bytes integer, gain_cycles real, error text,
+                     primary key (program, id)) without rowid;
+create table source (id integer primary key, file text, text text);
+"""
+
+ADVICE = ("text", "settings", "command", "kind", "fits", "bytes", "throughput", "cycles", "gain_bytes", "gain_cycles")
+ADVICE += ("error",)
+"""Columns of an advice; ``settings`` is JSON."""
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "operations": (
+        *("id", "parent", "key", "kind", "name", "function", "callee", "layer", "file", "line", "stage", "ipu"),
+        *("phase", "times", "count", "cycles", "compute", "exchange", "links", "sync", "host", "bubble", "overhead"),
+        *("flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance"),
+        *("types", "stream"),
+    ),
+    "sets": (
+        *("id", "operation", "place", "vertex", "vertices", "compute", "sync", "exchange", "links", "busy"),
+        *("touched_bytes", "scratch_bytes", "received_bytes", "sent_bytes", "linked_bytes", "work", "received"),
+    ),
+    "columns": ("column", "stop", "value"),
+    "tensors": (
+        *("id", "name", "source", "type", "kind", "category", "bytes", "tile_bytes", "copies", "first", "last"),
+        *("always", "ipu", "operation", "home"),
+    ),
+    "placements": ("tensor", "ipu", "tile", "address", "bytes", "first", "last"),
+    "traffic": ("operation", "source_ipu", "source_group", "target_ipu", "target_group", "bytes", "links"),
+    "pipeline": ("repeat", "ipu", "stage", "backward", "micro_batch", "start", "length"),
+    "moments": ("operation", "start", "sync", "exchange", "compute", "host", "ipu", "depth"),
+    "liveness": ("max", "mean"),
+    "tiles": ("ipu", "tile", "total"),
+}
+"""Columns of each packet of a program. ``liveness`` and ``tiles`` have one more for each category."""
+
+OPEN = ("liveness", "tiles")
+"""Packets with columns beyond those that ``TABLES`` names."""
+
+TEXTS = frozenset(
+    {"key", "kind", "name", "function", "callee", "layer", "file", "phase", "types", "stream", "vertex", "source"}
+    | {"type", "category"}
+)
+"""Columns of words; all others are numbers."""
+
+RASTER = tuple(f"{what}.{how}" for what in ("work", "exchange") for how in ("max", "min", "sum"))
+"""Columns of a raster: a row for each bin of moments and, within it, of tiles."""

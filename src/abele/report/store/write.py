@@ -1,0 +1,132 @@
+"""Writing a report's file: whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from abele import __version__
+from abele.errors import Bug, InvalidOption
+from abele.report.store.packet import Words, encode
+from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS
+
+LEVEL = 3
+"""Of zlib: beyond it tables get little smaller and take much longer to write."""
+
+
+_NONE = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True)
+class ProgramRecord:
+    """A program on a machine, as it goes into the file.
+
+    Attributes:
+        name, system, chip, mode: ``mode`` is ``inference`` or ``training``.
+        summary: what is shown first, as JSON has it; ``docs/report_store.md`` lists its fields.
+        tables: for each name of ``schema.TABLES`` its columns, each an array, ``Words`` or a sequence. A table that is
+            left out is empty.
+        rasters: columns ``schema.RASTER`` by level and IPU, with ``bins`` and ``tile_bins`` beside them.
+        advice: rows with the columns of ``schema.ADVICE``.
+    """
+
+    name: str
+    system: str
+    chip: str
+    mode: str
+    summary: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Any]]
+    rasters: Mapping[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
+    advice: tuple[Mapping[str, Any], ...] = ()
+
+
+def write(
+    path: str | Path,
+    programs: Iterable[ProgramRecord],
+    *,
+    title: str = "",
+    sources: Mapping[str, str] | None = None,
+) -> None:
+    """Write a report of programs, in the place of a file that is there.
+
+    Args:
+        path: of the file, ``profile.pop`` by custom.
+        programs: taken one at a time, so that they need not all be in memory.
+        title: of the report.
+        sources: text of the user's files that operations name, by file; ``None`` leaves them out (``redacted``).
+
+    Raises:
+        InvalidOption: the file cannot be written.
+    """
+    target = Path(path)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        fresh.unlink(missing_ok=True)
+        with closing(sqlite3.connect(fresh)) as file:
+            file.executescript("pragma journal_mode = off; pragma synchronous = off; pragma page_size = 8192;")
+            file.executescript(f"pragma application_id = {APPLICATION}; pragma user_version = {SCHEMA};" + STATEMENTS)
+            about = {"abele": __version__, "title": title, "redacted": str(int(sources is None))}
+            file.executemany("insert into meta values (?, ?)", about.items())
+            file.executemany(
+                "insert into source values (?, ?, ?)", ((i, *s) for i, s in enumerate((sources or {}).items()))
+            )
+            for number, program in enumerate(programs):
+                _program(file, number, program)
+            file.commit()
+        os.replace(fresh, target)
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidOption(
+            f"The report {str(target)!r} cannot be written: {error}", remedy="Name a folder that you may write to."
+        ) from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def add_advice(path: str | Path, program: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put advice into a report that is there, in the place of the program's former one."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("delete from advice where program = ?", (program,))
+        _advice(file, program, rows)
+        file.commit()
+
+
+def _program(file: sqlite3.Connection, number: int, program: ProgramRecord) -> None:
+    summary = dict(program.summary)
+    fits = summary.get("tile_memory", {}).get("fits")
+    shown = (program.name, program.system, program.chip, program.mode, summary.get("seconds"))
+    row = (number, *shown, summary.get("throughput"), fits, json.dumps(summary, allow_nan=False))
+    file.execute("insert into program values (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    if unknown := set(program.tables) - set(TABLES):
+        raise Bug(f"The report has no table {', '.join(sorted(unknown))}")
+    for name, expected in TABLES.items():
+        columns = program.tables.get(name) or {
+            column: Words((), _NONE) if column in TEXTS else () for column in expected
+        }
+        given = tuple(columns)
+        if given != expected and not (name in OPEN and given[: len(expected)] == expected):
+            raise Bug(f"The table {name!r} of the report has the columns {given}, not {expected}")
+        _packet(file, number, name, encode(columns))
+    for (level, ipu), raster in program.rasters.items():
+        counts = {key: int(raster[key]) for key in ("bins", "tile_bins")}
+        _packet(file, number, f"raster/{level}/{ipu}", encode({name: raster[name] for name in RASTER}, **counts))
+    _advice(file, number, program.advice)
+
+
+def _packet(file: sqlite3.Connection, program: int, name: str, data: bytes) -> None:
+    file.execute("insert into packet values (?, ?, ?, ?)", (program, name, len(data), zlib.compress(data, LEVEL)))
+
+
+def _advice(file: sqlite3.Connection, program: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    places = ", ".join("?" * (2 + len(ADVICE)))
+    for number, row in enumerate(rows):
+        values = [json.dumps(row.get(c) or {}) if c == "settings" else row.get(c) for c in ADVICE]
+        file.execute(f"insert into advice values ({places})", (program, number, *values))

@@ -1,0 +1,188 @@
+"""The report's file: what is written is read back by name; what is no whole report is refused."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abele.errors import AbeleError, BadReport, InvalidOption
+from abele.report.store import TABLES, Report, Words, decode, encode, write
+from abele.report.store.pyramid import coarser
+from tests.report.synthetic import HOSTILE, SOURCE, Shape, program
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "profile.pop"
+    shapes = (Shape(2, 64, 2600), Shape(2, 64, 2588, seed=1), Shape(1, 64, 0), Shape(2, 64, 60, hostile=True, fill=1.7))
+    write(path, (program(shape) for shape in shapes), title="four", sources={"model.py": SOURCE})
+    return path
+
+
+COLUMNS = st.integers(0, 6).flatmap(
+    lambda count: st.dictionaries(
+        st.text(max_size=8),
+        st.one_of(
+            *(st.lists(each, min_size=count, max_size=count).map(np.array) for each in (st.integers(-9, 2**31 - 1),)),
+            st.lists(st.floats(width=64, allow_nan=False), min_size=count, max_size=count).map(
+                lambda v: np.array(v, float)
+            ),
+            st.lists(st.text(st.characters(exclude_categories=())), min_size=count, max_size=count).map(Words.of),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+
+
+@given(COLUMNS)
+def test_a_packet_gives_back_its_columns(columns):
+    data = encode(columns, bins=3)
+    packet = decode(data)
+    assert packet.header == {"bins": 3} and list(packet.columns) == list(columns) and len(data) % 8 == 0
+    for name, column in columns.items():
+        assert packet[name].tolist() == column.tolist()
+
+
+def test_whole_numbers_that_are_too_large_become_floats():
+    packet = decode(encode({"a": [1, 2**40], "b": np.array([1.5, 2], np.float32)}))
+    assert packet["a"].dtype == np.float64 and packet["a"].tolist() == [1, 2**40]
+    assert packet["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize("cut", [0, 7, 11, 30, -8])
+def test_a_packet_cut_short_is_refused(cut):
+    data = encode({"a": np.arange(9), "b": ["x"] * 9})
+    with pytest.raises(BadReport, match="cannot be read"):
+        decode(data[:cut])
+
+
+def test_every_name_answers(file):
+    with Report(file) as report:
+        names = report.names()
+        assert {f"p/0/{table}" for table in (*TABLES, "summary", "raster/1/0", "raster/2/1")} <= set(names)
+        for name in names:
+            data, kind = report.resource(name)
+            assert json.loads(data) if kind == "application/json" else decode(data).columns
+        index = report.index()
+        assert [p["fits"] for p in index["programs"]] == [True, True, True, False]
+        assert index["sources"] == ["model.py"] and report.source(0)["text"] == SOURCE
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "p", "p/0", "p/9/summary", "p/9/sets", "p/0/raster/9/0", "p/0/../1", "source/3", "compare/0/9", "p/²/sets"],
+)
+def test_a_name_that_there_is_not_is_refused(file, name):
+    with Report(file) as report, pytest.raises(InvalidOption, match="report has no"):
+        report.resource(name)
+
+
+def test_parts_add_up_as_those_of_a_real_report(file):
+    with Report(file) as report:
+        for number in range(4):
+            summary, table = report.summary(number), report.table("operations", number)
+            top = table.numbers("parent") == -1
+            assert table.numbers("cycles")[top].sum() == pytest.approx(summary["cycles"])
+            sets, columns = report.table("sets", number), report.table("columns", number)
+            for row in range(0, sets.count, 97):
+                own = columns.numbers("column") == sets.numbers("work")[row]
+                assert columns.numbers("value")[own].max() == sets.numbers("compute")[row]
+            traffic = report.table("traffic", number)
+            charged = table.numbers("exchange_bytes") + table.numbers("link_bytes")
+            assert (
+                np.bincount(traffic.numbers("operation"), traffic.numbers("bytes"), len(charged)).tolist()
+                == charged.tolist()
+            )
+            live = report.table("liveness", number)
+            memory = summary["tile_memory"]
+            assert live.numbers("max").max() == memory["max"] == sum(memory["categories"].values())
+
+
+def test_hostile_names_are_kept_as_they_are(file):
+    with Report(file) as report:
+        assert set(HOSTILE) <= set(report.table("operations", 3).words("name"))
+
+
+def test_programs_are_compared_by_key(file):
+    with Report(file) as report:
+        same, other = report.compare(0, 0), report.compare(0, 1)
+    assert not any(row["difference"] for row in (*same["totals"], *same["operations"]))
+    totals = {row["name"]: row for row in other["totals"]}
+    assert totals["cycles"]["a"] - totals["cycles"]["b"] == -totals["cycles"]["difference"] != 0
+    gone = [row for row in other["operations"] if row["b"] is None]
+    assert len(gone) == 12 and all(row["difference"] == -row["a"] for row in gone)
+
+
+def _damaged(path, how):
+    data = path.read_bytes()
+    match how:
+        case "empty":
+            return b""
+        case "short":
+            return data[: len(data) // 2]
+        case "stub":
+            return data[:50]
+        case "foreign":
+            return b"\x89PNG" + bytes(2000)
+        case "garbled":
+            return data[:8192] + bytes(len(data) - 8192)
+
+
+@pytest.mark.parametrize("how", ["empty", "short", "stub", "foreign", "garbled"])
+def test_what_is_no_whole_report_is_refused(file, tmp_path, how):
+    path = tmp_path / "bad.pop"
+    path.write_bytes(_damaged(file, how))
+    with pytest.raises(BadReport, match=r"bad\.pop"), Report(path) as report:
+        report.index()
+
+
+def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path):
+    for path in (tmp_path / "none.pop", tmp_path):
+        with pytest.raises(InvalidOption, match="There is no report"):
+            Report(path)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "words"), [("user_version = 99", "newer Abele"), ("application_id = 7", "no report")]
+)
+def test_another_schema_is_refused(file, tmp_path, pragma, words):
+    path = tmp_path / "other.pop"
+    path.write_bytes(file.read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"pragma {pragma}")
+        database.commit()
+    with pytest.raises(BadReport, match=words):
+        Report(path)
+
+
+def test_a_report_is_written_whole_or_not_at_all(file, tmp_path):
+    def broken():
+        yield program(Shape(1, 8, 12))
+        raise RuntimeError("in between")
+
+    path = tmp_path / "profile.pop"
+    path.write_bytes(file.read_bytes())
+    with pytest.raises(RuntimeError):
+        write(path, broken())
+    assert path.read_bytes() == file.read_bytes() and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(AbeleError, match="cannot be written"):
+        write(tmp_path / "no" / "profile.pop", [])
+
+
+@given(st.integers(1, 40), st.integers(1, 20), st.integers(0, 2**31))
+def test_coarser_bins_keep_most_least_and_sum(height, width, seed):
+    cells = np.random.default_rng(seed).random((height, width))
+    level = dict.fromkeys(("max", "min", "sum"), cells)
+    while level["max"].size > 1:
+        level = coarser(level)
+        assert level["max"].max() == cells.max() and level["min"].min() == cells.min()
+        assert level["sum"].sum() == pytest.approx(cells.sum())
+    first = coarser(dict.fromkeys(("max", "min", "sum"), cells))
+    assert first["max"][0, 0] == cells[:16, :4].max() and first["sum"][-1, -1] == pytest.approx(
+        cells[(height - 1) // 16 * 16 :, (width - 1) // 4 * 4 :].sum()
+    )
