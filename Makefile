@@ -10,6 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m abele run --system m2000 --system bow-2000 --report out/demo examples/digits.py
 
 test: $(STAMP)
+	@$(MODULES) || echo "$$why: the viewer's tests in a browser are skipped"
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python docs/one_program.py > /dev/null
 
@@ -18,6 +19,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+	@if $(MODULES); then cd viewer && npm run --silent check && node build.js --check; \
+	else echo "$$why: the viewer's sources and its bundle are not checked"; fi
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
@@ -29,9 +32,13 @@ golden: $(STAMP)
 viewer: viewer/node_modules
 	cd viewer && npm run --silent check && node build.js
 
+# One that is a link is shared by several working trees, and left as it is.
 viewer/node_modules: viewer/package-lock.json
-	cd viewer && npm ci --silent --no-audit --no-fund
+	test -L $@ || (cd viewer && npm ci --silent --no-audit --no-fund)
 	touch $@
+
+# What the viewer is built and tested with, where there is Node; else `why` says what is missing, and nobody fails for it.
+MODULES = { why="Node is not installed"; command -v npm > /dev/null; } && { why="npm ci failed"; $(MAKE) --no-print-directory viewer/node_modules; }
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

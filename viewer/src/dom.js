@@ -10,6 +10,7 @@ export function make(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes ?? {})) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "style") node.style.cssText = value ?? ""; // an attribute is what the content policy forbids
     else if (value !== undefined && value !== null && value !== false) node.setAttribute(key, value === true ? "" : String(value));
   }
   node.append(...children.filter((child) => child !== null && child !== undefined).map((child) => /** @type {Node | string} */ (child)));
@@ -28,6 +29,16 @@ export const card = (name, value, more, kind) =>
 export function say(text) {
   const said = document.getElementById("said");
   if (said) said.textContent = text;
+}
+
+/** Puts text on the clipboard, and says so: shown, too. @param {string} text @param {string} what such as `Link` */
+export async function copy(text, what) {
+  const done = await Promise.resolve(navigator.clipboard?.writeText(text) ?? Promise.reject()).then(() => true, () => false);
+  const words = done ? what + " copied" : `${what} could not be copied: this browser does not let the page`;
+  say(words);
+  const plate = make("div", { class: "plate", "aria-hidden": "true" }, words);
+  document.body.append(plate);
+  setTimeout(() => plate.remove(), 1800);
 }
 
 /** @typedef {{name: string, value: (row: any) => any, show?: (value: any, row: any) => string, words?: boolean, link?: (row: any) => Partial<import("./state.js").Selection>}} Column */

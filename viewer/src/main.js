@@ -2,7 +2,7 @@
 
 import "./style.css";
 import { forgetFills } from "./chart.js";
-import { make, say } from "./dom.js";
+import { copy, make } from "./dom.js";
 import { open } from "./source.js";
 import { State, encoded } from "./state.js";
 import { pages } from "./pages/index.js";
@@ -103,7 +103,7 @@ class Frame {
   /** @param {KeyboardEvent} e */
   #key(e) {
     const typing = e.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName);
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.ctrlKey || e.metaKey || e.altKey || this.help.open) return;
     if (e.key === "Escape") {
       if (typing) /** @type {HTMLElement} */ (e.target).blur();
       this.state.set({ operation: null, tile: null, from: null, to: null, search: "" });
@@ -116,7 +116,7 @@ class Frame {
   }
 
   async #copyLink() {
-    await navigator.clipboard?.writeText(location.href).then(() => say("Link copied"), () => say("The link could not be copied"));
+    await copy(location.href, "Link");
   }
 
   #theme() {

@@ -19,6 +19,7 @@ export class Words {
 }
 
 const MAGIC = "ABELPKT1";
+const CUT = "The data of this page were cut short: write the report again.";
 
 /**
  * @param {ArrayBuffer} buffer
@@ -28,12 +29,14 @@ export function decode(buffer) {
   const text = new TextDecoder();
   if (buffer.byteLength < 12 || text.decode(new Uint8Array(buffer, 0, 8)) !== MAGIC) throw new Error("The data of this page are not a table of a report.");
   const length = new DataView(buffer).getUint32(8, true);
-  const header = JSON.parse(text.decode(new Uint8Array(buffer, 12, length)));
   const first = Math.ceil((12 + length) / 8) * 8;
+  if (first > buffer.byteLength) throw new Error(CUT);
+  const header = JSON.parse(text.decode(new Uint8Array(buffer, 12, length)));
   /** @type {Map<string, Numbers | Words>} */
   const columns = new Map();
   for (const { name, type, at, words } of header.columns) {
     const Kind = type === "f64" ? Float64Array : Int32Array;
+    if (first + at + header.count * Kind.BYTES_PER_ELEMENT > buffer.byteLength) throw new Error(CUT);
     const values = new Kind(buffer, first + at, header.count);
     columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), words) : values);
   }

@@ -1,0 +1,84 @@
+// A report made by hand behind a server of a few lines: for tests of the viewer's own workings, and for data so odd or so
+// large that no program makes them. What a real report looks like comes from Abele's own writer and server.
+
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const bundle = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../src/abele/report/static");
+
+/**
+ * A packet (docs/report_store.md): strings become words, an Int32Array stays one, other numbers become f64.
+ * @param {Record<string, ArrayLike<number> | string[]>} columns @param {Record<string, any>} [header]
+ */
+export function encode(columns, header = {}) {
+  const count = Object.values(columns)[0]?.length ?? 0;
+  /** @type {any[]} */
+  const described = [];
+  /** @type {Uint8Array[]} */
+  const parts = [];
+  let at = 0;
+  for (const [name, values] of Object.entries(columns)) {
+    let data, words, type;
+    if (typeof values[0] === "string") {
+      const index = new Map(), text = /** @type {string[]} */ (values);
+      data = Int32Array.from(text, (word) => index.get(word) ?? (index.set(word, index.size), index.size - 1));
+      [type, words] = ["word", [...index.keys()]];
+    } else if (values instanceof Int32Array) [data, type] = [values, "i32"];
+    else [data, type] = [Float64Array.from(/** @type {ArrayLike<number>} */ (values)), "f64"];
+    described.push({ name, type, at, ...(words ? { words } : {}) });
+    const whole = new Uint8Array(Math.ceil(data.byteLength / 8) * 8);
+    whole.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    parts.push(whole);
+    at += whole.length;
+  }
+  const text = new TextEncoder().encode(JSON.stringify({ ...header, count, columns: described }));
+  const first = Math.ceil((12 + text.length) / 8) * 8;
+  const packet = new Uint8Array(first + at);
+  packet.set(new TextEncoder().encode("ABELPKT1"));
+  new DataView(packet.buffer).setUint32(8, text.length, true);
+  packet.set(text, 12);
+  let place = first;
+  for (const part of parts) { packet.set(part, place); place += part.length; }
+  return packet;
+}
+
+/** @param {Record<string, any>} held JSON, packets (`encode`) or columns to be packed, by name @returns {Promise<import("./harness.js").Served>} */
+export async function serveHeld(held) {
+  const server = createServer((request, response) => {
+    const name = decodeURIComponent(new URL(request.url ?? "/", "http://localhost").pathname.slice(1));
+    const policy = { "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'" };
+    if (name === "") {
+      response.writeHead(200, { "Content-Type": "text/html; charset=utf-8", ...policy });
+      response.end('<!doctype html><html lang="en"><meta charset="utf-8"><title>Abele</title><link rel="icon" href="data:,"><meta name="token" content="t"><link rel="stylesheet" href="viewer.css"><body><script src="viewer.js" defer></script></body></html>');
+    } else if (name === "viewer.js" || name === "viewer.css") {
+      response.writeHead(200, { "Content-Type": name.endsWith("js") ? "text/javascript" : "text/css" });
+      response.end(readFileSync(path.join(bundle, name)));
+    } else {
+      const answer = held[name.replace(/^data\//, "")];
+      response.writeHead(answer === undefined ? 404 : 200, { "Content-Type": "application/octet-stream" });
+      if (answer === undefined) response.end(`There is nothing under ${name}.`);
+      else response.end(answer instanceof Uint8Array ? answer : JSON.stringify(answer));
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(null)));
+  server.unref();
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  return { url: `http://127.0.0.1:${port}/`, stop: () => { server.closeAllConnections(); server.close(); } };
+}
+
+/** The answers of a small report: a training step of three layers. @param {Record<string, any>} [changes] of its summary */
+export function small(changes = {}) {
+  const summary = {
+    name: "digits", system: "m2000", chip: "c200", mode: "training", tiles: 1472, ipus: 1, replicas: 1, clock_hz: 1.325e9, samples: 16,
+    cycles: 120_000, cycles_by: { compute: 80_000, exchange: 25_000, sync: 10_000, host: 5_000 }, seconds: 120_000 / 1.325e9, throughput: 176_666, flops: 4.5e9, peak_fraction: 0.12,
+    energy_joules: 0.0125, energy: { basis: "Constants with their source.", parts: { compute: 0.01, exchange: 0.0025 } },
+    tile_memory: { limit: 638_976, max: 401_000, mean: 350_000, fits: true, gap: 0, fullest_tile: 7, fullest_ipu: 0, peak_moment: 2, categories: { state: 250_000, "vertex code": 60_000, values: 91_000 } },
+    notes: ["One micro-batch."], explanation: null, passes: [], planner: null, wall_seconds: null, runs: 0, provenance: { modelled: [], measured: [], assumed: [] }, band: null, advice: [], ...changes,
+  };
+  return {
+    index: { schema: 1, abele: "0", title: "", redacted: false, live: false, sources: [], programs: [{ id: 0, name: summary.name, system: summary.system, mode: summary.mode, seconds: summary.seconds, throughput: summary.throughput, fits: summary.tile_memory.fits }] },
+    "p/0/summary": summary,
+  };
+}
