@@ -64,6 +64,13 @@ class _Synthetic:
         self.shape, self.name = shape, name
         self.random = np.random.default_rng(shape.seed)
         self.layers = -(-shape.operations // SAME) if shape.operations else 0
+        layer = np.arange(self.layers)
+        place = self._ipu_of(layer)
+        twin = (layer % 2 == 1) & (place == np.roll(place, 1))
+        self.base = np.where(twin, layer - 1, layer)  # the layer of which a layer is the twin, or itself
+        self.made = np.flatnonzero(~twin)
+        inner = np.arange(SAME)
+        self.row = (np.searchsorted(self.made, self.base)[:, None] * SAME + inner).ravel()  # the set of each step
 
     def record(self) -> ProgramRecord:
         shape = self.shape
@@ -86,7 +93,7 @@ class _Synthetic:
         }
         mode = "training" if shape.training else "inference"
         summary = self._summary(operations, memory, mode)
-        bins = rasters(moments, sets, columns, ipus=shape.ipus, tiles=shape.tiles)
+        bins = rasters(moments, operations["like"], sets, columns, ipus=shape.ipus, tiles=shape.tiles)
         return ProgramRecord(
             self.name, summary["system"], "mk2", mode, summary, tables, dict(bins), tuple(self._advice(summary))
         )
@@ -94,9 +101,9 @@ class _Synthetic:
     # ids: 0 begin, 1 the repeat, then each layer its call and its steps, the last one is end
 
     def _sets(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One compute set a step, of columns that steps share."""
+        """One compute set a step but those of twins, of columns that steps share."""
         shape, random = self.shape, self.random
-        steps = self.layers * SAME
+        steps = len(self.made) * SAME
         pool = min(shape.columns or max(1, steps // 8), max(steps, 1))
         made = [self._column(i, i % 100 == 7) for i in range(2 * pool)] if steps else []
         work, received = random.integers(0, pool, (2, steps)) * 2 + np.array([[0], [1]])
@@ -106,7 +113,7 @@ class _Synthetic:
         step = np.arange(steps)
         sets = {
             "id": step,
-            "operation": 3 + step + step // SAME,
+            "operation": 3 + self.made[step // SAME] * (SAME + 1) + step % SAME,
             "place": np.zeros(steps, np.int32),
             "vertex": Words(VERTICES, (step % len(VERTICES)).astype(np.int32)),
             "vertices": random.integers(1, 6 * shape.tiles, steps),
@@ -142,26 +149,29 @@ class _Synthetic:
         shape, layers, random = self.shape, self.layers, self.random
         steps = layers * SAME
         rows = 2 + (1 + (SAME + 1) * layers if layers else 0)
-        at = np.asarray(sets["operation"])
+        at = 3 + np.arange(steps) + np.arange(steps) // SAME
+        own = {name: np.asarray(column)[self.row] for name, column in sets.items() if name != "vertex"}
+        like = np.full(rows, -1)
+        like[at] = own["operation"]
         layer_of, inner = np.arange(steps) // SAME, np.arange(steps) % SAME
         calls = 2 + np.arange(layers) * (SAME + 1)
         turns = 16 if shape.training else 4
         numbers = {c: np.zeros(rows) for c in ("cycles", *PARTS, "busy", "balance", "flops")}
         whole = {c: np.zeros(rows, np.int64) for c in ("vertices", "exchange_bytes", "link_bytes", "streamed_bytes")}
         for part in ("compute", "exchange", "links", "sync"):
-            numbers[part][at] = sets[part]
+            numbers[part][at] = own[part]
             if layers:
-                numbers[part][calls] = np.asarray(sets[part]).reshape(layers, SAME).sum(1)
+                numbers[part][calls] = own[part].reshape(layers, SAME).sum(1)
                 numbers[part][1] = numbers[part][calls].sum() * turns
         numbers["host"][[0, -1]] = 20_000.0, 5_000.0
         numbers["overhead"][-1] = 1_000.0
         numbers["cycles"][:] = sum(numbers[part] for part in PARTS)
-        numbers["busy"][at] = sets["busy"]
-        numbers["balance"][at] = sets["busy"] / np.maximum(np.asarray(sets["compute"]) * shape.tiles, 1)
-        numbers["flops"][at] = np.floor(np.asarray(sets["busy"]) * random.integers(1, 90, steps))
-        whole["vertices"][at] = sets["vertices"]
-        whole["exchange_bytes"][at] = sets["received_bytes"]
-        whole["link_bytes"][at] = sets["linked_bytes"]
+        numbers["busy"][at] = own["busy"]
+        numbers["balance"][at] = own["busy"] / np.maximum(own["compute"] * shape.tiles, 1)
+        numbers["flops"][at] = np.floor(np.asarray(own["busy"]) * random.integers(1, 90, steps))
+        whole["vertices"][at] = own["vertices"]
+        whole["exchange_bytes"][at] = own["received_bytes"]
+        whole["link_bytes"][at] = own["linked_bytes"]
         whole["streamed_bytes"][[0, -1]] = 1 << 20, 4096
         kinds = ["begin", *(["repeat"] if layers else []), *(["call", *["step"] * SAME] * layers), "end"]
         ipu, stage = np.zeros((2, rows), np.int32)
@@ -209,6 +219,7 @@ class _Synthetic:
             "name": Words.of(names),
             "function": Words.of(functions),
             "callee": Words.of(callees),
+            "like": like,
             "layer": Words.of(modules),
             "file": Words(("", HOSTILE[0] if shape.hostile else "model.py"), files),
             "line": lines,
@@ -388,9 +399,9 @@ class _Synthetic:
         return memory, liveness, tiles
 
     def _traffic(self, operations: Mapping[str, Any]) -> dict[str, Any]:
-        """Four flows an operation; their sums are its exchanged and linked bytes."""
+        """Four flows an operation, and one over links; their sums are its exchanged and linked bytes."""
         shape = self.shape
-        steps = np.flatnonzero(operations["exchange_bytes"] + operations["link_bytes"])
+        steps = np.flatnonzero((operations["like"] == operations["id"]) & (operations["exchange_bytes"] > 0))
         near, far = operations["exchange_bytes"][steps], operations["link_bytes"][steps]
         parts = np.stack([near // 2, near // 4, near // 8, near - near // 2 - near // 4 - near // 8, far])
         place = np.tile(steps, (5, 1))

@@ -29,7 +29,7 @@ ADVICE += ("error",)
 
 TABLES: dict[str, tuple[str, ...]] = {
     "operations": (
-        *("id", "parent", "key", "kind", "name", "function", "callee", "layer", "file", "line", "stage", "ipu"),
+        *("id", "parent", "key", "kind", "name", "function", "callee", "like", "layer", "file", "line", "stage", "ipu"),
         *("phase", "times", "count", "cycles", "compute", "exchange", "links", "sync", "host", "bubble", "overhead"),
         *("flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance"),
         *("types", "stream"),
@@ -56,7 +56,21 @@ OPEN = ("liveness", "tiles")
 """Packets with columns beyond those that ``TABLES`` names."""
 
 TEXTS = frozenset(
-    {"key", "kind", "name", "function", "callee", "layer", "file", "phase", "types", "stream", "vertex", "source"}
+    {
+        "key",
+        "kind",
+        "name",
+        "function",
+        "callee",
+        "like",
+        "layer",
+        "file",
+        "phase",
+        "types",
+        "stream",
+        "vertex",
+        "source",
+    }
     | {"type", "category"}
 )
 """Columns of words; all others are numbers."""
