@@ -55,7 +55,8 @@ export const forgetFills = () => patterns.clear();
  *   keys?: (key: string, x: number, width: number) => boolean,
  *   rows?: () => Node,
  * }} ChartOptions
- * `read` says what is at a place, `pick` selects it (click, Enter), `drag` a range, `rows` makes the table.
+ * `read` says what is at a place, `pick` selects it (click, Enter), `drag` a range, `rows` makes the table. `keys` comes
+ * before what every chart does with a key; it answers whether it took it, and says what it did.
  */
 
 /** A chart: `node` to be put on a page, `repaint()` when what it draws has changed. */
@@ -133,13 +134,19 @@ export class Chart {
       const [width, height] = size();
       const at = this.probe ?? width / 2;
       const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -width / 20, PageDown: width / 20, Home: -width, End: width }[e.key];
+      if (options.keys?.(e.key, at, width)) {
+        e.preventDefault();
+        e.stopPropagation();
+        this.repaint();
+        return;
+      }
       if (step !== undefined) this.probe = Math.max(0, Math.min(width - 1, at + step * (e.shiftKey && Math.abs(step) === 1 ? 10 : 1)));
       else if (e.key === "Enter" && options.pick) options.pick(at, height / 2, width, height);
       else if (options.zoom && (e.key === "w" || e.key === "+")) options.zoom(at, 1.5, width);
       else if (options.zoom && (e.key === "s" || e.key === "-")) options.zoom(at, 1 / 1.5, width);
       else if (options.pan && e.key === "a") options.pan(width / 8, width);
       else if (options.pan && e.key === "d") options.pan(-width / 8, width);
-      else if (!options.keys?.(e.key, at, width)) return;
+      else return;
       e.preventDefault();
       e.stopPropagation();
       this.repaint();

@@ -10,9 +10,9 @@ const TALLEST = 8_000_000; // browsers stop at some tens of millions of pixels
  * @typedef {{
  *   name: string, width: string, words?: boolean,
  *   text: (row: number) => string, order: (a: number, b: number) => number,
- *   title?: (row: number) => string, indent?: (row: number) => number,
+ *   title?: (row: number) => string, indent?: (row: number) => number, node?: (row: number) => Node,
  * }} GridColumn
- * `order` compares two rows; `text` is what a cell shows; `indent` steps from the left.
+ * `order` compares two rows; `text` is what a cell shows, and says where `node` draws it; `indent` steps from the left.
  */
 
 export class Grid {
@@ -107,7 +107,7 @@ export class Grid {
       fresh.push(make("div", { role: "row", class: "grid-row", "aria-rowindex": place + 1, "aria-selected": row === this.current ? "true" : null,
         onclick: () => { this.current = row; this.options.chosen?.(row); this.#soon(); }, ondblclick: () => this.options.toggled?.(row) },
         ...columns.map((c) => {
-          const cell = make("div", { role: "gridcell", class: c.words ? "words" : null, title: c.title?.(row) ?? c.text(row) }, c.text(row));
+          const cell = make("div", { role: "gridcell", class: c.words ? "words" : null, title: c.title?.(row) ?? c.text(row) }, c.node?.(row) ?? c.text(row));
           if (c.indent) cell.style.paddingLeft = 8 + 14 * c.indent(row) + "px";
           return cell;
         })));
