@@ -54,9 +54,11 @@ export const forgetFills = () => patterns.clear();
  *   pan?: (pixels: number, width: number) => void,
  *   keys?: (key: string, x: number, width: number) => boolean,
  *   rows?: () => Node,
+ *   level?: (height: number) => number,
  * }} ChartOptions
- * `read` says what is at a place, `pick` selects it (click, Enter), `drag` a range, `rows` makes the table. `keys` comes
- * before what every chart does with a key; it answers whether it took it, and says what it did.
+ * `read` says what is at a place, `pick` selects it (click, Enter), `drag` a range, `rows` makes the table, `level` is
+ * how far down the keyboard reads (half way, where there is none). `keys` comes before what every chart does with a key;
+ * it answers whether it took it, and says what it did.
  */
 
 /** A chart: `node` to be put on a page, `repaint()` when what it draws has changed. */
@@ -105,6 +107,7 @@ export class Chart {
 
   #listen() {
     const { canvas, options } = this;
+    const level = () => options.level?.(options.height) ?? options.height / 2;
     const size = () => /** @type {[number, number]} */ ([canvas.clientWidth, options.height]);
     /** @type {number | null} */
     let pressed = null;
@@ -141,7 +144,7 @@ export class Chart {
         return;
       }
       if (step !== undefined) this.probe = Math.max(0, Math.min(width - 1, at + step * (e.shiftKey && Math.abs(step) === 1 ? 10 : 1)));
-      else if (e.key === "Enter" && options.pick) options.pick(at, height / 2, width, height);
+      else if (e.key === "Enter" && options.pick) options.pick(at, level(), width, height);
       else if (options.zoom && (e.key === "w" || e.key === "+")) options.zoom(at, 1.5, width);
       else if (options.zoom && (e.key === "s" || e.key === "-")) options.zoom(at, 1 / 1.5, width);
       else if (options.pan && e.key === "a") options.pan(width / 8, width);
@@ -150,7 +153,7 @@ export class Chart {
       e.preventDefault();
       e.stopPropagation();
       this.repaint();
-      if (this.probe !== null) say(this.#tell(this.probe, height / 2));
+      if (this.probe !== null) say(this.#tell(this.probe, level()));
     });
   }
 

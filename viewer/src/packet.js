@@ -1,7 +1,7 @@
 // Tables as columns: undoes abele/report/store/packet.py (the format is in docs/report_store.md).
 
 /**
- * @typedef {Float64Array | Int32Array} Numbers
+ * @typedef {Float64Array | Float32Array | Int32Array} Numbers
  * @typedef {{count: number, header: any, numbers(name: string): Numbers, words(name: string): Words, has(name: string): boolean, names: string[]}} Table
  */
 
@@ -35,7 +35,7 @@ export function decode(buffer) {
   /** @type {Map<string, Numbers | Words>} */
   const columns = new Map();
   for (const { name, type, at, words } of header.columns) {
-    const Kind = type === "f64" ? Float64Array : Int32Array;
+    const Kind = type === "f64" ? Float64Array : type === "f32" ? Float32Array : Int32Array;
     if (first + at + header.count * Kind.BYTES_PER_ELEMENT > buffer.byteLength) throw new Error(CUT);
     const values = new Kind(buffer, first + at, header.count);
     columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), words) : values);
