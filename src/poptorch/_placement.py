@@ -67,8 +67,6 @@ class Capture:
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
     multi_conv: Any = None
     convolutions: int = 0
-    #: Which function asked for overlap of a transfer with the host, or empty.
-    overlap: str = ""
     suspended: int = 0
 
 

@@ -296,8 +296,8 @@ class PoplarExecutor(Attachment):
 
     @property
     def model(self) -> torch.nn.Module:
-        """The user's model."""
-        return self._user_model
+        """The user's model; of an inference model the copy of its root, whose training mode is its own."""
+        return self._user_model if self._training else self._model
 
     @property
     def options(self) -> Options:

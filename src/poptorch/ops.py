@@ -148,10 +148,6 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 
 def _overlap(tensors: Any, mode: OverlapMode, mark: Any, name: str) -> Any:
     require(isinstance(mode, OverlapMode), f"{name} takes a poptorch.OverlapMode, not {mode!r}.")
-    if mode is not OverlapMode.NoOverlap:
-        running = _placement.current_capture()
-        if running is not None:
-            running.overlap = name
     return map_tensors(tensors, lambda t: mark(t, mode.value))
 
 

@@ -167,6 +167,9 @@ def test_the_root_keeps_the_mode_that_it_was_wrapped_in():
     assert inference(torch.zeros(1)) == 0
     inference.destroy()
     assert inference.train()(torch.zeros(1)) == 1
+    inference.destroy()
+    inference.model.eval()  # the copy's mode, not the module's
+    assert inference(torch.zeros(1)) == 0 and module.training
 
 
 def test_attributes_are_those_of_the_module():

@@ -534,7 +534,7 @@ def test_an_option_has_an_effect_or_says_once_that_it_has_none(check, usual, cap
     check(usual=usual, caplog=caplog, monkeypatch=monkeypatch, tmp_path=tmp_path)
 
 
-@pytest.mark.parametrize("mark", ["set_available_memory", "set_overlap_for_input", "MultiConv", "Attribute"])
+@pytest.mark.parametrize("mark", ["set_available_memory", "MultiConv", "Attribute"])
 def test_a_mark_without_effect_says_so_once(mark, caplog, monkeypatch):
     monkeypatch.setattr(_logging, "_seen", set())
 
@@ -542,8 +542,6 @@ def test_a_mark_without_effect_says_so_once(mark, caplog, monkeypatch):
         def forward(self, x, w):
             if mark == "set_available_memory":
                 return poptorch.set_available_memory(x @ x, 0.2)
-            if mark == "set_overlap_for_input":
-                return poptorch.set_overlap_for_input(x, poptorch.OverlapMode.OverlapAccumulationLoop) + 1
             with poptorch.MultiConv().cycleBackOff(0.1) if mark == "MultiConv" else poptorch.Attribute(a=1):
                 return torch.nn.functional.conv1d(x[None], w)
 

@@ -20,6 +20,7 @@ from abele.importers.torch.autograd import functions_captured
 from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.functions import Functions
 from abele.importers.torch.origin import Origins, Placement
+from abele.importers.torch.tensors import Overlapped
 from abele.importers.torch.tracer import Tracer
 from abele.ir import Graph, Operation, Port, Value
 
@@ -50,6 +51,7 @@ class Capture:
         constants: values of the states ``constant.N``.
         aliases: other names of a parameter or buffer (tied weights) to the name in the graph.
         losses: the values that known losses and ``identity_loss`` made, in order of the calls.
+        overlapped: the values whose transfer with the host is marked to overlap with compute.
         updated_inputs: index of an input that is updated in place to the name of its new value, an ``anchor``
             output ``updated.N`` after those of the result.
         random: whether the graph draws random numbers.
@@ -67,6 +69,7 @@ class Capture:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     losses: list[Value] = field(default_factory=list)
+    overlapped: list[Overlapped] = field(default_factory=list)
     updated_inputs: dict[int, str] = field(default_factory=dict)
     random: bool = False
     reassigned: list[str] = field(default_factory=list)
@@ -215,6 +218,7 @@ def capture(
         {n: t for n, t in tracer.constants.items() if n in used},
         aliases,
         tracer.losses,
+        tracer.overlapped,
         updated,
         "seed" in used,
         reassigned,

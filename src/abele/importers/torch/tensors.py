@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,20 @@ from abele.importers.torch.emitter import Emitter
 from abele.importers.torch.origin import Origins
 from abele.importers.torch.storage import Place, Storages, place_of
 from abele.ir import DType, Operation, Origin, Port, TensorType, Value
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """A value whose transfer with the host is marked to overlap with compute.
+
+    Attributes:
+        function: that marked it: ``set_overlap_for_input`` or ``set_overlap_for_output``.
+        value: the value; ``used`` says whether an operation had read it before.
+    """
+
+    function: str
+    value: Value
+    used: bool
 
 
 class Tensors(TorchDispatchMode):
@@ -41,6 +56,7 @@ class Tensors(TorchDispatchMode):
         self.inputs: list[tuple[Port, Value]] = []
         self.constants: dict[str, torch.Tensor] = {}
         self.losses: list[Value] = []
+        self.overlapped: list[Overlapped] = []
         self.prologue: list[Operation] = []
         self._seed: Value | None = None
         self._plain = False

@@ -13,6 +13,7 @@ from abele.errors import InvalidOperand
 from abele.importers.torch.dtypes import machine_type, to_numpy, to_torch
 from abele.importers.torch.emitter import Emitter, axis_of
 from abele.importers.torch.table import raw, rule
+from abele.importers.torch.tensors import Overlapped
 from abele.importers.torch.tracer import Tracer
 from abele.ir import DType, Value
 from abele.ops.control.op import HOST_FUNCTIONS
@@ -26,12 +27,17 @@ def identity_loss(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     return tracer.new(value, x.dtype)
 
 
-@rule(
-    "poptorch::nop",
-    "poptorch::set_available_memory",
-    "poptorch::set_overlap_for_input",
-    "poptorch::set_overlap_for_output",
-)
+@raw("poptorch::set_overlap_for_input", "poptorch::set_overlap_for_output")
+def overlapped(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    x, mode = (*args, *kwargs.values())
+    value = tracer.read(x)
+    if mode != "no_overlap":
+        used = any(value in operation.operands for operation in tracer.e.b.operations)
+        tracer.overlapped.append(Overlapped(str(func).split(".")[1], value, used))
+    return tracer.new(value, x.dtype)
+
+
+@rule("poptorch::nop", "poptorch::set_available_memory")
 def passed_on(e: Emitter, x: Value, *_: Any) -> Value:
     return x
 
