@@ -1,0 +1,104 @@
+// The tensors of a program: what they are called, where they come from, how much of them a tile holds and when.
+
+import { where } from "../format.js";
+import { CATEGORIES } from "./categories.js";
+import { Runs } from "./tiles.js";
+
+export class Tensors {
+  /** @param {import("../packet.js").Table} table @param {import("../packet.js").Table} columns @param {import("../packet.js").Table} operations @param {number} moments */
+  constructor(table, columns, operations, moments) {
+    this.count = table.count;
+    this.operations = operations;
+    this.moments = moments;
+    this.runs = new Runs(columns);
+    this.names = table.words("name");
+    this.sources = table.words("source");
+    this.types = table.words("type");
+    this.categories = table.words("category");
+    this.bytes = table.numbers("bytes");
+    this.most = table.numbers("tile_bytes");
+    this.copies = table.numbers("copies");
+    this.first = table.numbers("first");
+    this.last = table.numbers("last");
+    this.always = table.numbers("always");
+    this.ipu = table.numbers("ipu");
+    this.operation = table.numbers("operation");
+    this.home = table.numbers("home");
+    this.order = this.categories.distinct.map((name) => (CATEGORIES.indexOf(name) + 100) % 100);
+  }
+
+  /** @param {import("../main.js").Context} context */
+  static async load(context) {
+    const [table, columns, operations, moments] = await Promise.all(["tensors", "columns", "operations", "moments"].map((name) => context.table(name)));
+    return new Tensors(table, columns, operations, moments.count);
+  }
+
+  /** What a person calls it: the name in the program, else what made it. @param {number} row */
+  name(row) {
+    return this.sources.at(row) || [this.operationName(row), this.names.at(row)].filter(Boolean).join(" ") || "without a name";
+  }
+  /** @param {number} row */
+  operationName(row) {
+    return this.operation[row] < 0 ? "" : this.operations.words("name").at(this.operation[row]);
+  }
+  /** @param {number} row */
+  layer(row) {
+    return this.operation[row] < 0 ? "" : this.operations.words("layer").at(this.operation[row]);
+  }
+  /** File and line of the user's code. @param {number} row */
+  where(row) {
+    const o = this.operation[row];
+    return o < 0 ? "" : where(this.operations.words("file").at(o), this.operations.numbers("line")[o], "");
+  }
+  /** The stable key of what made it, or null. @param {number} row */
+  key(row) {
+    return this.operation[row] < 0 ? null : this.operations.words("key").at(this.operation[row]);
+  }
+  /** When it is live, as text. @param {number} row */
+  life(row) {
+    return this.always[row] ? "always" : `${this.first[row]} – ${this.last[row]}`;
+  }
+  /** @param {number} row @param {number} from @param {number} [to] moments */
+  alive(row, from, to = from) {
+    return this.always[row] === 1 || (this.first[row] <= to && this.last[row] >= from);
+  }
+  /** Is it kept for half of the program or more without being always there? @param {number} row */
+  long(row) {
+    return !this.always[row] && 2 * (this.last[row] - this.first[row] + 1) >= this.moments;
+  }
+
+  /** Bytes of every tensor on a tile, all copies. @param {number} ipu @param {number} tile */
+  on(ipu, tile) {
+    const found = new Float64Array(this.count), known = new Map();
+    for (let row = 0; row < this.count; row++) {
+      if (this.ipu[row] !== ipu) continue;
+      const column = this.home[row];
+      let bytes = known.get(column);
+      if (bytes === undefined) known.set(column, (bytes = this.runs.at(column, tile)));
+      found[row] = bytes * this.copies[row];
+    }
+    return found;
+  }
+
+  /** Bytes on every tile of what is live at a moment and not always. @param {number} moment @param {number} ipus @param {number} tiles */
+  passingAt(moment, ipus, tiles) {
+    const bytes = new Float64Array(ipus * tiles);
+    for (let row = 0; row < this.count; row++) {
+      if (!this.always[row] && this.alive(row, moment)) this.runs.addTo(bytes, this.ipu[row] * tiles, this.home[row], this.copies[row]);
+    }
+    return bytes;
+  }
+
+  /** Which rows have the text in a name, a type, a layer or a file. @param {string} text @returns {(row: number) => boolean} */
+  matching(text) {
+    const wanted = text.trim().toLowerCase();
+    if (!wanted) return () => true;
+    const hits = (/** @type {import("../packet.js").Words} */ words) => {
+      const hit = words.distinct.map((word) => word.toLowerCase().includes(wanted));
+      return (/** @type {number} */ row) => hit[words.index[row]] ?? false;
+    };
+    const own = [this.names, this.sources, this.types, this.categories].map(hits);
+    const theirs = ["name", "layer", "file"].map((column) => hits(this.operations.words(column)));
+    return (row) => own.some((hit) => hit(row)) || (this.operation[row] >= 0 && theirs.some((hit) => hit(this.operation[row])));
+  }
+}
