@@ -78,6 +78,7 @@ class _Synthetic:
         operations = self._operations(sets)
         moments = self._moments(operations)
         tensors, placements = self._tensors(len(moments["start"]), operations)
+        self._homes(tensors, columns)
         memory, liveness, tiles = self._memory(moments, tensors)
         tables = {
             "operations": operations,
@@ -336,16 +337,27 @@ class _Synthetic:
         return tensors, placements
 
     def _addresses(self, size: np.ndarray, first: np.ndarray, last: np.ndarray, ipu: np.ndarray) -> np.ndarray:
-        """Always-live ones one after another, then values in a ring: not first fit, and quick."""
+        """Always-live ones one after another, then values that stay for long, then the others in a ring: not first fit,
+        quick, and nothing over anything else that is live."""
         address = np.zeros(len(size), np.int64)
         for i in range(self.shape.ipus):
             here = np.flatnonzero(ipu == i)
-            kept = here[last[here] - first[here] >= len(size)]
+            staying = (first[here] == 0) | (last[here] - first[here] > 3)
+            kept, others = here[staying], here[~staying]
+            kept = kept[np.argsort(first[kept], kind="stable")]
             address[kept] = np.cumsum(size[kept]) - size[kept]
-            others = np.setdiff1d(here, kept)
-            base, room = int(size[kept].sum()), int(LIMIT * 0.4)
+            base, room = int(size[kept].sum()), max(1, int(LIMIT * 0.1), 8 * int(size[others].max(initial=0)))
             address[others] = base + (np.cumsum(size[others]) - size[others]) % room
         return address
+
+    def _homes(self, tensors: dict[str, Any], columns: dict[str, Any]) -> None:
+        """Columns of what tensors take of the tiles: the same of each."""
+        sizes, which = np.unique(tensors["tile_bytes"], return_inverse=True)
+        known = int(columns["column"].max(initial=-1)) + 1
+        tensors["home"] = (known + which).astype(np.int32)
+        columns["column"] = np.append(columns["column"], known + np.arange(len(sizes)))
+        columns["stop"] = np.append(columns["stop"], np.full(len(sizes), self.shape.tiles)).astype(np.int32)
+        columns["value"] = np.append(columns["value"], sizes).astype(np.int32)
 
     def _memory(
         self, moments: Mapping[str, Any], tensors: Mapping[str, Any]
