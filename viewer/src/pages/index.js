@@ -1,7 +1,8 @@
 // The pages, in the order of the keys that open them.
 
-import { verdict } from "./verdict.js";
 import { memory } from "./memory.js";
+import { timeline } from "./timeline.js";
+import { verdict } from "./verdict.js";
 
 /** @type {import("../main.js").Page[]} */
-export const pages = [verdict, memory];
+export const pages = [verdict, memory, timeline];
