@@ -47,11 +47,15 @@ const parsedElement = (/** @type {HTMLElement} */ element) => JSON.parse(element
 function fromServer() {
   const token = document.querySelector("meta[name=token]")?.getAttribute("content") ?? "";
   const headers = { "X-Abele-Token": token };
+  let version = "";
   return {
     get: async (/** @type {string} */ name) => {
       const answer = await fetch("data/" + name, { headers }).catch(() => null);
       if (!answer) throw new Error("The server of this page does not answer: is `abele view` still running?");
       if (!answer.ok) throw new Error((await answer.text()) || `The report has nothing under ${name}.`);
+      const now = answer.headers.get("X-Abele-Report") ?? "";
+      if (version && now !== version) location.reload(); // the report was made again: no page shows half of each
+      version = now;
       return answer.arrayBuffer();
     },
     has: () => true,
@@ -59,14 +63,14 @@ function fromServer() {
   };
 }
 
-/** @param {Record<string, string>} held gzip in base64 under each name */
+/** @param {Record<string, string>} held compressed and in base64 under each name */
 function inPage(held) {
   return {
     get: async (/** @type {string} */ name) => {
       const text = held[name];
       if (text === undefined) throw new Error(`This saved page was made without ${name}: open the report itself with \`abele view\`.`);
       const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+      return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
     },
     has: (/** @type {string} */ name) => name in held,
     events: null,

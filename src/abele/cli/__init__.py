@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from abele.cli import inspect, profile, run, sweep, tune, validate
+from abele.cli import inspect, profile, run, sweep, tune, validate, view
 from abele.cli.common import console, fail
 from abele.errors import AbeleError, InvalidOption
 
@@ -27,6 +27,7 @@ profile.register(app)
 sweep.register(app)
 tune.register(app)
 inspect.register(app)
+view.register(app)
 validate.register(app)
 for command in app.registered_commands:
     assert command.callback is not None

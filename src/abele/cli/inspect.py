@@ -1,4 +1,4 @@
-"""Commands that show what there is: systems, models, passes, graphs, reports, and whether the installation is sound."""
+"""Commands that show what there is: systems, models, passes, graphs, and whether the installation is sound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import os
 import platform
-import webbrowser
 from dataclasses import fields
 from pathlib import Path
 
@@ -23,7 +22,6 @@ def register(app: typer.Typer) -> None:
     app.command()(zoo)
     app.command()(passes)
     app.command()(opt)
-    app.command()(view)
     app.command()(doctor)
 
 
@@ -160,26 +158,6 @@ def opt(
         print_json({"model": model, "after": wanted, "passes": names, "text": text})
     else:
         print(text)
-
-
-def view(
-    report: Path = typer.Argument(help="A report's folder or its report.html."),
-    open_browser: bool = typer.Option(True, "--open/--no-open", help="Open it in the browser."),
-    json: bool = Json,
-):
-    """Open a report in the browser. It is one file and needs no network."""
-    page = report / "report.html" if report.is_dir() else report
-    if not page.is_file():
-        raise InvalidOption(
-            f"There is no report at {str(report)!r}",
-            remedy="Write one with `abele profile MODEL --report DIR` or `abele run SCRIPT --report DIR`.",
-        )
-    address = page.resolve().as_uri()
-    opened = open_browser and webbrowser.open(address)
-    if json:
-        print_json({"report": address, "opened": bool(opened)})
-    else:
-        console().print(address if opened or not open_browser else f"Open this in a browser: {address}", markup=False)
 
 
 def doctor(json: bool = Json):

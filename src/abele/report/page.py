@@ -1,0 +1,70 @@
+"""The viewer's page as one text: its style sheet and its script inside, and either a token or the data themselves.
+
+With a token it asks the server that sent it (``server.py``); with data it is a file that needs nothing else. Scripts and
+styles that are not the viewer's own are refused by the browser: the page's policy names the two by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from html import escape
+from importlib import resources
+
+
+def policy(connect: str) -> str:
+    """The content security policy of a page whose script may ask ``connect`` (``self`` or ``none``)."""
+    style, script = (_hash(text) for text in _bundle())
+    return (
+        f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src '{connect}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def page(title: str, *, token: str = "", saved: Mapping[str, str] | None = None) -> str:
+    """The page as HTML.
+
+    Args:
+        title: shown until the script has read the report.
+        token: what the server that sends this page wants to see with every question.
+        saved: the data by their names, each compressed (zlib) and in base64: then no server is asked.
+    """
+    style, script = _bundle()
+    head = f'<meta name="token" content="{escape(token)}">'
+    body = ""
+    if saved is not None:
+        head = f'<meta http-equiv="Content-Security-Policy" content="{policy("none")}">'
+        data = json.dumps(dict(saved), separators=(",", ":")).replace("<", "\\u003c")
+        body = f'<script type="application/json" id="saved">{data}</script>\n'
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+{head}
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report draws itself with the script inside it: allow scripts for this page to see it.</noscript>
+{body}<script>{script}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def _bundle() -> tuple[str, str]:
+    """Style sheet and script."""
+    room = resources.files("abele.report") / "static"
+    style, script = ((room / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    return style, script
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

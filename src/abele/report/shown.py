@@ -1,0 +1,127 @@
+"""The report that is shown: a file that may be replaced meanwhile, alone or with another one beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from abele.errors import AbeleError, InvalidOption
+from abele.report.store import Report
+
+NAME = "profile.pop"
+"""The report's file in a folder that ``--report`` names."""
+
+
+def report_file(path: Path) -> Path:
+    """The report's file: ``path`` itself, or the one in this folder."""
+    if path.is_dir():
+        path = path / NAME
+        if not path.is_file():
+            raise InvalidOption(f"There is no report in {str(path.parent)!r}: it has no {NAME}", remedy=_MAKE)
+    if path.suffix in (".html", ".htm"):
+        raise InvalidOption(
+            f"{str(path)!r} is a page that was saved", remedy="A browser opens it as it is; `abele view` opens reports."
+        )
+    return path
+
+
+_MAKE = "Write one with `abele profile MODEL --report DIR` or `abele run SCRIPT --report DIR`."
+
+
+class Shown:
+    """One report or several as one: programs are counted on from file to file.
+
+    A file that was replaced is opened again when it is asked next; while that fails (it is being written in place, say)
+    the one that was open goes on. Threads may share it.
+
+    Raises:
+        InvalidOption, BadReport: a file is missing or no report, see ``Report``.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        self._files = [_File(report_file(path)) for path in paths]
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> str:
+        """Another one after a file was replaced."""
+        return ".".join(str(file.opened) for file in self._files)
+
+    def resource(self, name: str) -> tuple[bytes, str]:
+        """What a page asks for, by the names of ``docs/report_store.md``, and its content type."""
+        with self._lock:
+            reports = [file.now() for file in self._files]
+        if len(reports) == 1:
+            return reports[0].resource(name)
+        indices = [report.index() for report in reports]
+        match name.split("/"):
+            case ["index"]:
+                return _json(_joined(indices))
+            case ["compare", a, b] if a.isdecimal() and b.isdecimal():
+                (one, a_there), (other, b_there) = (_place(int(n), indices, "programs", name) for n in (a, b))
+                return _json(reports[one].compare(a_there, b_there, reports[other]))
+            case ["p", number, *rest] if number.isdecimal():
+                at, there = _place(int(number), indices, "programs", name)
+                return reports[at].resource("/".join(("p", str(there), *rest)))
+            case ["source", number] if number.isdecimal():
+                at, there = _place(int(number), indices, "sources", name)
+                return reports[at].resource(f"source/{there}")
+            case _:
+                return reports[0].resource(name)
+
+
+class _File:
+    """A report's file and what it was when it was opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.opened = path, 0
+        self._report = Report(path)
+        self._stamp = self._seen = self._look()
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def now(self) -> Report:
+        """The report as it is now, or as it was last."""
+        seen = self._look()
+        if seen not in (self._stamp, self._seen, ()):
+            try:
+                # The one before is closed when nobody reads it any more.
+                self._report, self._stamp = Report(self.path), seen
+                self.opened += 1
+            except AbeleError:
+                self._seen = seen
+        return self._report
+
+
+def _place(number: int, indices: Sequence[dict[str, Any]], what: str, name: str) -> tuple[int, int]:
+    """The report of a program or source, and its number there."""
+    left = number
+    for at, index in enumerate(indices):
+        if left < len(index[what]):
+            return at, left
+        left -= len(index[what])
+    raise InvalidOption(f"The reports have no {name!r}", remedy=f"They have {number - left} {what}, counted from 0.")
+
+
+def _joined(indices: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The index of several reports; names of programs say which report they are of."""
+    programs, sources = [], []
+    for letter, index in zip("ABCDEFGH", indices, strict=False):
+        programs += [p | {"name": f"{letter}: {p['name']}"} for p in index["programs"]]
+        sources += index["sources"]
+    programs = [program | {"id": i} for i, program in enumerate(programs)]
+    titles = " | ".join(index["title"] for index in indices)
+    redacted = any(index["redacted"] for index in indices)
+    return indices[0] | {"title": titles, "redacted": redacted, "programs": programs, "sources": sources}
+
+
+def _json(value: Any) -> tuple[bytes, str]:
+    return json.dumps(value, separators=(",", ":")).encode(), "application/json"
