@@ -157,17 +157,6 @@ def test_report_is_one_page_that_needs_nothing_else(abele, tmp_path: Path) -> No
     assert pages[0].elements == pages[1].elements
 
 
-def test_view(abele, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
-    abele("profile", "mlp", "--small", "--report", tmp_path / "r")
-    address = (tmp_path / "r" / "report.html").as_uri()
-    assert abele("view", tmp_path / "r", "--json").json == {"report": address, "opened": True}
-    assert opened == [address]
-    assert abele("view", tmp_path / "r" / "report.html", "--no-open").out.strip() == address
-    assert opened == [address]
-
-
 def test_run_passes_arguments_and_keeps_the_exit_status(abele, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(SCRIPT)

@@ -1,7 +1,7 @@
 """The viewer's page as one text: its style sheet and its script inside, and either a token or the data themselves.
 
-With a token it asks the server that sent it (``server.py``); with data it is a file that needs nothing else. Scripts and
-styles that are not the viewer's own are refused by the browser: the page's policy names the two by their hashes.
+With a token it asks the server that sent it (``server.py``); with data it is a file that needs nothing else. Scripts
+and styles that are not the viewer's own are refused by the browser: the page's policy names the two by their hashes.
 """
 
 from __future__ import annotations

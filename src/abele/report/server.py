@@ -1,10 +1,10 @@
 """A report in the browser: a server on this computer's own address, for whoever has the token of its address.
 
-It answers ``/`` (the page), ``/data/<name>`` (what ``docs/report_store.md`` names) and, of a run that goes on, ``/events``
-and ``/metrics``. The token stands in the address that is opened and in the page; every question brings it along, as
-``X-Abele-Token``, as a bearer or as ``?token=``. There are no cookies, so no other page can ask in the reader's name; and
-no name but this computer's is answered to, so none that is made to point here can either. Files are never looked up by
-the paths that are asked for.
+It answers ``/`` (the page), ``/data/<name>`` (what ``docs/report_store.md`` names) and, of a run that goes on,
+``/events`` and ``/metrics``. The token stands in the address that is opened and in the page; every question brings it
+along, as ``X-Abele-Token``, as a bearer or as ``?token=``. There are no cookies, so no other page can ask in the
+reader's name; and no name but this computer's is answered to, so none that is made to point here can either. Files are
+never looked up by the paths that are asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gzip
 import secrets
 import sys
 from collections.abc import Iterator
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -179,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class refuses, in the manner of the others."""
         self.close_connection = True
-        self.headers = getattr(self, "headers", {})  # there may have been no line to read
+        if not hasattr(self, "headers"):  # it was refused before they were read
+            self.headers = Message()
         if code == HTTPStatus.NOT_IMPLEMENTED:
             code, message = HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are answered."
         self._send(code, (message or HTTPStatus(code).phrase).encode(), "text/plain; charset=utf-8")

@@ -159,6 +159,8 @@ class Report:
                 return self._file.execute(question, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from error
+        except OverflowError:  # a number beyond all that are stored
+            return []
 
     def _count(self, table: str) -> int:
         return self._ask(f"select count(*) from {table}")[0][0]
