@@ -45,7 +45,7 @@ export const forgetFills = () => patterns.clear();
 
 /**
  * @typedef {{
- *   height: number, label: string,
+ *   height: number, label: string, step?: number,
  *   draw: (g: CanvasRenderingContext2D, width: number, height: number) => void,
  *   read?: (x: number, y: number, width: number, height: number) => string,
  *   pick?: (x: number, y: number, width: number, height: number) => void,
@@ -57,8 +57,8 @@ export const forgetFills = () => patterns.clear();
  *   level?: (height: number) => number,
  * }} ChartOptions
  * `read` says what is at a place, `pick` selects it (click, Enter), `drag` a range, `rows` makes the table, `level` is
- * how far down the keyboard reads (half way, where there is none). `keys` comes before what every chart does with a key;
- * it answers whether it took it, and says what it did.
+ * how far down the keyboard reads (half way, where there is none), `step` how far, in pixels, the arrows up and down go
+ * from there. `keys` comes before what every chart does with a key; it answers whether it took it, and says what it did.
  */
 
 /** A chart: `node` to be put on a page, `repaint()` when what it draws has changed. */
@@ -68,6 +68,8 @@ export class Chart {
     this.options = options;
     /** @type {number | null} */
     this.probe = null;
+    /** @type {number | null} */
+    this.probeY = null;
     this.pending = false;
     this.canvas = /** @type {HTMLCanvasElement} */ (make("canvas", { role: "img", "aria-label": options.label, tabindex: options.read ? 0 : null }));
     this.canvas.style.height = options.height + "px";
@@ -96,6 +98,14 @@ export class Chart {
     g.font = "11px system-ui, sans-serif";
     draw(g, width, height);
     if (this.probe !== null) { g.fillStyle = colour("ink"); g.fillRect(this.probe, 0, 1, height); }
+    if (this.probe !== null && this.probeY !== null) g.fillRect(this.probe - 6, this.probeY, 13, 1);
+  }
+
+  /** Make it as tall as that. @param {number} height */
+  stretch(height) {
+    this.options.height = height;
+    this.canvas.style.height = height + "px";
+    this.repaint();
   }
 
   /** @param {() => Node} rows built when it is opened */
@@ -107,7 +117,7 @@ export class Chart {
 
   #listen() {
     const { canvas, options } = this;
-    const level = () => options.level?.(options.height) ?? options.height / 2;
+    const level = () => this.probeY ?? options.level?.(options.height) ?? (options.step ? options.step / 2 : options.height / 2);
     const size = () => /** @type {[number, number]} */ ([canvas.clientWidth, options.height]);
     /** @type {number | null} */
     let pressed = null;
@@ -125,7 +135,7 @@ export class Chart {
       pressed = null;
     });
     canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    canvas.addEventListener("blur", () => { this.tip.hidden = true; this.probe = null; this.repaint(); });
+    canvas.addEventListener("blur", () => { this.tip.hidden = true; this.probe = this.probeY = null; this.repaint(); });
     if (options.zoom || options.pan) {
       canvas.addEventListener("wheel", (e) => {
         if (e.deltaX && options.pan && Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); options.pan(-e.deltaX, size()[0]); }
@@ -144,7 +154,10 @@ export class Chart {
         return;
       }
       if (step !== undefined) this.probe = Math.max(0, Math.min(width - 1, at + step * (e.shiftKey && Math.abs(step) === 1 ? 10 : 1)));
-      else if (e.key === "Enter" && options.pick) options.pick(at, level(), width, height);
+      else if (options.step && (e.key === "ArrowUp" || e.key === "ArrowDown")) {
+        this.probeY = Math.max(0, Math.min(height - 1, level() + (e.key === "ArrowUp" ? -options.step : options.step)));
+        this.probe = at;
+      } else if (e.key === "Enter" && options.pick) options.pick(at, level(), width, height);
       else if (options.zoom && (e.key === "w" || e.key === "+")) options.zoom(at, 1.5, width);
       else if (options.zoom && (e.key === "s" || e.key === "-")) options.zoom(at, 1 / 1.5, width);
       else if (options.pan && e.key === "a") options.pan(width / 8, width);
@@ -169,20 +182,20 @@ export class Chart {
   }
 }
 
-/** A dashed line with words, and a rim, to be seen over any hue.
- * @param {CanvasRenderingContext2D} g @param {number} width @param {number} y @param {string} text */
-export function limitLine(g, width, y, text) {
+/** A dashed line with words, and a rim, to be seen over any hue: across `width` at `y`, or `upright` at `width` down to `y`.
+ * @param {CanvasRenderingContext2D} g @param {number} width @param {number} y @param {string} text @param {boolean} [upright] */
+export function limitLine(g, width, y, text, upright = false) {
   for (const [hue, thick, dash] of /** @type {[string, number, number[]][]} */ ([["paper", 4, []], ["bad", 2, [6, 4]]])) {
     g.strokeStyle = colour(hue);
     g.lineWidth = thick;
     g.setLineDash(dash);
     g.beginPath();
-    g.moveTo(0, y);
+    g.moveTo(upright ? width : 0, upright ? 0 : y);
     g.lineTo(width, y);
     g.stroke();
   }
   g.setLineDash([]);
-  tag(g, text, 4, Math.max(0, y - 16), "bad");
+  tag(g, text, upright ? Math.max(2, width - g.measureText(text).width - 8) : 4, upright ? 1 : Math.max(0, y - 16), "bad");
 }
 
 /** Words on a plate. @param {CanvasRenderingContext2D} g @param {string} text @param {number} x @param {number} y @param {string} hue */

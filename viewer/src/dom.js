@@ -9,7 +9,7 @@
 export function make(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes ?? {})) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    if (key.startsWith("on")) { if (value) node.addEventListener(key.slice(2), value); }
     else if (key === "style") node.style.cssText = value ?? ""; // an attribute is what the content policy forbids
     else if (value !== undefined && value !== null && value !== false) node.setAttribute(key, value === true ? "" : String(value));
   }

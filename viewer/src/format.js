@@ -10,6 +10,13 @@ function scaled(x, digits, least, units) {
 /** A count, or a number with three digits. @param {number | null | undefined} x */
 export const plain = (x) =>
   x === null || x === undefined ? "–" : Math.abs(x) < 100 && x % 1 ? x.toPrecision(3) : Math.round(x).toLocaleString("en");
+/** A number in at most five signs, for narrow columns. @param {number} x */
+export const short = (x) => {
+  if (Math.abs(x) < 1000) return plain(x);
+  const [unit, factor] = Math.abs(x) < 999_950 ? ["k", 1e3] : Math.abs(x) < 999_950_000 ? ["M", 1e6] : Math.abs(x) < 999_950_000_000 ? ["G", 1e9] : ["T", 1e12];
+  const value = x / /** @type {number} */ (factor);
+  return (Math.abs(value) < 99.95 ? value.toFixed(Math.abs(value) < 9.995 ? 2 : 1) : value.toFixed(0)) + " " + unit;
+};
 /** @param {number} part @param {number} whole */
 export const percent = (part, whole) => (whole ? ((100 * part) / whole).toFixed(1) + " %" : "–");
 /** Bytes, in a unit from four of it on, so that a tile's bytes and its limit are in the same one. @param {number} x */

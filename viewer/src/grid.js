@@ -1,7 +1,8 @@
 // A table of any length: only the rows in sight are elements. Sorting and filtering work on arrays of row numbers.
+// With `fold` it is a tree: whoever owns it fills it with the rows in sight, and folds and unfolds them.
 
 import { make, say } from "./dom.js";
-import { plain } from "./format.js";
+import { many } from "./format.js";
 
 const ROW = 24; // pixels
 const TALLEST = 8_000_000; // browsers stop at some tens of millions of pixels
@@ -13,13 +14,21 @@ const TALLEST = 8_000_000; // browsers stop at some tens of millions of pixels
  *   title?: (row: number) => string, indent?: (row: number) => number, node?: (row: number) => Node,
  * }} GridColumn
  * `order` compares two rows; `text` is what a cell shows, and says where `node` draws it; `indent` steps from the left.
+ * @typedef {{
+ *   label: string, columns: GridColumn[], height?: number, sorted?: number | null, down?: boolean,
+ *   chosen?: (row: number) => void, toggled?: (row: number) => void,
+ *   fold?: (row: number) => boolean | null, above?: (row: number) => number,
+ *   ordered?: (column: number, down: boolean) => void, what?: string,
+ * }} GridOptions
+ * `chosen` when a row becomes the current one, `toggled` by Enter, a double click or its fold mark; `fold` says whether a
+ * row is open, folded, or (null) neither; `above` the row that it is in, or -1; `ordered` is told of a heading that was
+ * pressed, and fills the grid in that order; `what` the rows are, such as `operation`.
  */
 
+let made = 0;
+
 export class Grid {
-  /**
-   * @param {{label: string, columns: GridColumn[], height?: number, sorted?: number | null, down?: boolean,
-   *   chosen?: (row: number) => void, toggled?: (row: number) => void}} options
-   */
+  /** @param {GridOptions} options */
   constructor(options) {
     this.options = options;
     /** @type {Int32Array} */
@@ -35,7 +44,7 @@ export class Grid {
     this.filler = make("div", { class: "grid-filler" });
     this.body = make("div", { class: "grid-body", role: "rowgroup" });
     this.count = make("p", { class: "note", "aria-live": "polite" });
-    this.scroller = make("div", { class: "grid-scroll", tabindex: 0, role: "grid", "aria-label": options.label,
+    this.scroller = make("div", { class: "grid-scroll", tabindex: 0, role: options.fold ? "treegrid" : "grid", "aria-label": options.label,
       style: `height:${options.height ?? 480}px` }, this.head, this.filler, this.body);
     this.node = make("div", { class: "grid" }, this.scroller, this.count);
     this.node.style.setProperty("--columns", template);
@@ -43,6 +52,7 @@ export class Grid {
     this.scroller.addEventListener("keydown", (e) => this.#key(e));
     new ResizeObserver(() => this.#soon()).observe(this.scroller);
     this.pending = false;
+    this.id = "row-" + ++made;
   }
 
   /** The rows to show, in the order in which they come unless a column sorts them.
@@ -56,7 +66,8 @@ export class Grid {
   sort(column) {
     this.down = this.by === column ? !this.down : !this.options.columns[column].words;
     this.by = column;
-    this.#order();
+    if (this.options.ordered) this.options.ordered(column, this.down);
+    else this.#order();
   }
 
   /** Make a row the current one and bring it into sight. @param {number} row */
@@ -71,9 +82,9 @@ export class Grid {
   }
 
   #order() {
-    const { columns } = this.options;
+    const { columns, ordered, what = "row" } = this.options;
     this.rows = this.all;
-    if (this.by !== null) {
+    if (this.by !== null && !ordered) {
       const { order } = columns[this.by], sign = this.down ? -1 : 1;
       this.rows = Int32Array.from(this.all).sort((a, b) => sign * order(a, b) || a - b);
     }
@@ -81,7 +92,7 @@ export class Grid {
       i === this.by ? head.setAttribute("aria-sort", this.down ? "descending" : "ascending") : head.removeAttribute("aria-sort"));
     this.filler.style.height = Math.min(TALLEST, this.rows.length * ROW) + "px";
     this.scroller.setAttribute("aria-rowcount", String(this.rows.length));
-    this.count.textContent = plain(this.rows.length) + (this.rows.length === 1 ? " row" : " rows");
+    this.count.textContent = many(this.rows.length, what);
     this.#soon();
   }
 
@@ -97,27 +108,33 @@ export class Grid {
   }
 
   #paint() {
-    const { columns } = this.options;
+    const { columns, fold, toggled, chosen } = this.options;
     const top = this.scroller.scrollTop, scale = this.#scale();
     const seen = Math.ceil(this.scroller.clientHeight / ROW) + 2;
     const first = Math.max(0, Math.min(this.rows.length - seen + 2, Math.floor(top / scale / ROW)));
     const fresh = [];
     for (let place = first; place < Math.min(this.rows.length, first + seen); place++) {
       const row = this.rows[place];
+      const open = fold?.(row) ?? null, level = columns[0].indent?.(row);
       fresh.push(make("div", { role: "row", class: "grid-row", "aria-rowindex": place + 1, "aria-selected": row === this.current ? "true" : null,
-        onclick: () => { this.current = row; this.options.chosen?.(row); this.#soon(); }, ondblclick: () => this.options.toggled?.(row) },
+        id: row === this.current ? this.id : null, "aria-expanded": open === null ? null : String(open), "aria-level": level === undefined ? null : level + 1,
+        onclick: () => { this.current = row; chosen?.(row); this.#soon(); }, ondblclick: () => toggled?.(row) },
         ...columns.map((c) => {
-          const cell = make("div", { role: "gridcell", class: c.words ? "words" : null, title: c.title?.(row) ?? c.text(row) }, c.node?.(row) ?? c.text(row));
+          const cell = make("div", { role: "gridcell", class: c.words ? "words" : null, title: c.title?.(row) ?? c.text(row) });
           if (c.indent) cell.style.paddingLeft = 8 + 14 * c.indent(row) + "px";
+          if (c.indent && fold) cell.append(make("span", { class: "fold", "aria-hidden": "true", onclick: open === null ? null : (/** @type {Event} */ e) => { e.stopPropagation(); toggled?.(row); } }, open === null ? "" : open ? "▾" : "▸"));
+          cell.append(c.node?.(row) ?? c.text(row));
           return cell;
         })));
     }
+    this.scroller.setAttribute("aria-activedescendant", fresh.some((each) => each.id) ? this.id : "");
     this.body.style.transform = `translateY(${Math.round(top - (top / scale - first * ROW) * 1)}px)`;
     this.body.replaceChildren(...fresh);
   }
 
   /** @param {KeyboardEvent} e */
   #key(e) {
+    if (e.target !== this.scroller) return;
     const place = this.rows.indexOf(this.current), page = Math.floor(this.scroller.clientHeight / ROW) - 1;
     const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[e.key];
     if (e.metaKey || e.ctrlKey || e.altKey || !this.rows.length) return;
@@ -127,7 +144,13 @@ export class Grid {
       this.options.chosen?.(next);
       say(this.options.columns.map((c) => `${c.name} ${c.text(next)}`).join(", "));
     } else if ((e.key === "Enter" || e.key === " ") && place >= 0) this.options.toggled?.(this.current);
-    else return;
+    else if (e.key === "ArrowRight" && place >= 0 && this.options.fold?.(this.current) === false) this.options.toggled?.(this.current);
+    else if (e.key === "ArrowLeft" && place >= 0 && this.options.fold?.(this.current)) this.options.toggled?.(this.current);
+    else if (e.key === "ArrowLeft" && place >= 0 && (this.options.above?.(this.current) ?? -1) >= 0) {
+      const above = /** @type {number} */ (this.options.above?.(this.current));
+      this.reveal(above);
+      this.options.chosen?.(above);
+    } else return;
     e.preventDefault();
     e.stopPropagation();
   }

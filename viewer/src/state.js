@@ -37,6 +37,19 @@ export function decoded(hash) {
   return selection;
 }
 
+/** What a page keeps for itself, by name. @param {Selection} selection */
+export const viewOf = (selection) => new URLSearchParams(selection.view);
+
+/** `view` with some of it changed; what is empty or null is left out. @param {Selection} selection @param {Record<string, string | number | null>} changes */
+export function viewWith(selection, changes) {
+  const parts = viewOf(selection);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === "") parts.delete(name);
+    else parts.set(name, String(value));
+  }
+  return parts.toString();
+}
+
 /** The selection, and who wants to know of its changes. */
 export class State {
   constructor() {
