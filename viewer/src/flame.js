@@ -68,12 +68,12 @@ export function flame({ tree, measure, root, show, text, picked, chosen }) {
   /** @type {Block[]} */
   let drawn = [];
   const value = (/** @type {number} */ node) => (node < 0 ? total(tree, measure()) : tree.value(node, measure()));
-  const top = new Map();
+  /** A hue for each name, numbers apart: what repeats looks alike. */
+  const hues = new Map();
   const hue = (/** @type {number} */ node) => {
-    let first = node;
-    for (let above = tree.above(node); above >= 0; above = tree.above(above)) if (tree.level(above) > 0 || tree.children(-1).length > 2) first = above;
-    if (!top.has(first)) top.set(first, HUES[top.size % HUES.length]);
-    return top.get(first);
+    const name = tree.isGroup(node) ? tree.label[node].replace(/\d+/g, "") : tree.costs.table.words("name").at(tree.row(node));
+    if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
+    return hues.get(name);
   };
   const at = (/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ width) => {
     const level = Math.floor(y / ROW), place = x / width;

@@ -17,8 +17,17 @@ export const short = (x) => {
   const value = x / /** @type {number} */ (factor);
   return (Math.abs(value) < 99.95 ? value.toFixed(Math.abs(value) < 9.995 ? 2 : 1) : value.toFixed(0)) + " " + unit;
 };
+/** Bytes with three digits, for narrow columns. @param {number} x */
+export const shortBytes = (x) => {
+  const [unit, factor] = x >= 999.5 * 2 ** 20 ? ["GiB", 2 ** 30] : x >= 999.5 * 1024 ? ["MiB", 2 ** 20] : x >= 1000 ? ["KiB", 1024] : ["B", 1];
+  const value = x / /** @type {number} */ (factor);
+  return (factor === 1 || value >= 99.95 ? value.toFixed(0) : value.toFixed(value < 9.995 ? 2 : 1)) + " " + unit;
+};
 /** @param {number} part @param {number} whole */
-export const percent = (part, whole) => (whole ? ((100 * part) / whole).toFixed(1) + " %" : "–");
+export const percent = (part, whole) => {
+  const share = (100 * part) / whole;
+  return whole ? share.toFixed(share > 0 && share < 0.1 ? 2 : 1) + " %" : "–";
+};
 /** Bytes, in a unit from four of it on, so that a tile's bytes and its limit are in the same one. @param {number} x */
 export const bytes = (x) => scaled(x, 1, 4, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);
 /** @param {number} x seconds */

@@ -114,6 +114,16 @@ class Groups {
   }
 }
 
+/** The group of each member, asked for once a word. @param {Words} words @param {Int32Array} of @param {Int32Array} members @param {(word: string) => number} group */
+function each(words, of, members, group) {
+  const made = new Int32Array(words.distinct.length).fill(-1);
+  for (let i = 0; i < of.length; i++) {
+    const word = words.index[members[i]];
+    if (made[word] < 0) made[word] = group(words.distinct[word]);
+    of[i] = made[word];
+  }
+}
+
 /**
  * Groups numbered anew; with `join` without those that hold nothing but one other group, whose name gets theirs before it.
  * @param {Groups} groups @param {Int32Array} of group of each item @param {Map<number, number>} rows @param {boolean} join
@@ -162,18 +172,13 @@ export class Tree {
     this.groupRow = new Map();
     if (grouping === "layer") {
       const layers = table.words("layer");
-      const made = layers.distinct.map((layer) => layer === "" ? groups.under(-1, "(no layer)") : layer.split(".").reduce((above, part) => groups.under(above, part), -1));
-      for (let i = 0; i < of.length; i++) of[i] = made[layers.index[members[i]]];
+      each(layers, of, members, (layer) => (layer === "" ? groups.under(-1, "(no layer)") : layer.split(".").reduce((above, part) => groups.under(above, part), -1)));
     } else if (grouping === "operation") {
-      const names = table.words("name"), made = names.distinct.map((name) => groups.under(-1, name));
-      for (let i = 0; i < of.length; i++) of[i] = made[names.index[members[i]]];
+      each(table.words("name"), of, members, (name) => groups.under(-1, name));
     } else if (grouping === "line") {
       const files = table.words("file"), line = table.numbers("line");
-      const made = files.distinct.map((file) => groups.under(-1, file || "(no file)"));
-      for (let i = 0; i < of.length; i++) {
-        const file = files.index[members[i]];
-        of[i] = files.distinct[file] ? groups.under(made[file], "line " + line[members[i]]) : made[file];
-      }
+      each(files, of, members, (file) => groups.under(-1, file || "(no file)"));
+      for (let i = 0; i < of.length; i++) if (files.at(members[i])) of[i] = groups.under(of[i], "line " + line[members[i]]);
     } else if (grouping === "program") {
       const parent = table.numbers("parent"), kind = table.words("kind"), names = table.words("name"), count = table.numbers("count");
       const group = new Int32Array(table.count).fill(-1);
@@ -194,13 +199,13 @@ export class Tree {
       for (const row of members) count += Math.max(1, costs.setStop[row] - costs.firstSet[row]);
       const rows = (this.itemRow = new Int32Array(count)), which = (this.itemSet = new Int32Array(count).fill(-1));
       of = new Int32Array(count);
-      const vertices = sets.words("vertex"), made = vertices.distinct.map((vertex) => groups.under(-1, vertex || "(copies)"));
-      const none = groups.under(-1, "(no vertex)");
       let at = 0;
       for (const row of members) {
-        for (let s = costs.firstSet[row]; s < costs.setStop[row]; s++, at++) [rows[at], which[at], of[at]] = [row, s, made[vertices.index[s]]];
-        if (costs.firstSet[row] === costs.setStop[row]) { rows[at] = row; of[at++] = none; }
+        for (let s = costs.firstSet[row]; s < costs.setStop[row]; s++, at++) { rows[at] = row; which[at] = s; }
+        if (costs.firstSet[row] === costs.setStop[row]) rows[at++] = row;
       }
+      const vertices = sets.words("vertex");
+      for (let i = 0; i < count; i++) of[i] = groups.under(-1, which[i] < 0 ? "(no vertex)" : vertices.at(which[i]) || "(copies)");
     }
     const settled = settle(groups, of, this.groupRow, grouping === "layer");
     this.groupRow = settled.rows;

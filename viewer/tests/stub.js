@@ -68,6 +68,25 @@ export async function serveHeld(held) {
   return { url: `http://127.0.0.1:${port}/`, stop: () => { server.closeAllConnections(); server.close(); } };
 }
 
+const NUMBERS = ["compute", "exchange", "links", "sync", "host", "bubble", "overhead", "flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance", "line", "stage", "ipu"];
+const WORDS = ["function", "callee", "layer", "file", "phase", "types", "stream"];
+
+/** Columns of operations and of their compute sets, of what is given of each; the rest is nothing.
+ * @param {Record<string, any>[]} rows `sets`: vertex, compute and sync of each @returns {{operations: Record<string, any>, sets: Record<string, any>}} */
+export function operationsOf(rows) {
+  /** @type {Record<string, any>} */
+  const operations = { id: rows.map((_, i) => i), parent: rows.map((row) => row.parent ?? -1), key: rows.map((row, i) => `${row.layer ?? ""}/${row.name}/${i}`), kind: rows.map((row) => row.kind ?? "step"), name: rows.map((row) => row.name) };
+  for (const name of WORDS) operations[name] = rows.map((row) => row[name] ?? "");
+  for (const name of NUMBERS) operations[name] = rows.map((row) => row[name] ?? 0);
+  operations.like = rows.map((row, i) => row.like ?? (row.sets ? i : -1));
+  operations.times = rows.map((row) => row.times ?? 1);
+  operations.count = rows.map((row) => row.count ?? 1);
+  operations.cycles = rows.map((row) => NUMBERS.slice(0, 7).reduce((sum, part) => sum + (row[part] ?? 0), 0));
+  const sets = rows.flatMap((row, i) => (row.sets ?? []).map((/** @type {[string, number, number]} */ [vertex, compute, sync], /** @type {number} */ place) => ({ operation: i, place, vertex, compute, sync })));
+  const of = (/** @type {string} */ name) => sets.map((set) => /** @type {any} */ (set)[name] ?? 0);
+  return { operations, sets: { id: sets.map((_, i) => i), vertex: of("vertex"), ...Object.fromEntries(["operation", "place", "compute", "sync", "vertices", "exchange", "links", "busy", "touched_bytes", "scratch_bytes", "received_bytes", "sent_bytes", "linked_bytes", "work", "received"].map((name) => [name, of(name)])) } };
+}
+
 /** The answers of a small report: a training step of three layers. @param {Record<string, any>} [changes] of its summary */
 export function small(changes = {}) {
   const summary = {

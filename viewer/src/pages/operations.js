@@ -1,7 +1,7 @@
 // Where the time goes: layer, operation and compute set as a tree, as a flame by layer, and as a graph of the data.
 
 import { make, note } from "../dom.js";
-import { bytes, cycles, flops, many, percent, plain, short } from "../format.js";
+import { bytes, cycles, flops, many, percent, plain, short, shortBytes } from "../format.js";
 import { flame } from "../flame.js";
 import { Grid } from "../grid.js";
 import { costs, placeOf, rowOf, searched, Tree } from "../optree.js";
@@ -166,16 +166,16 @@ class OperationsPage {
       { name: "operation", width: "minmax(220px, 1fr)", words: true, text: (/** @type {number} */ node) => this.#label(this.tree, node),
         title: (/** @type {number} */ node) => this.#title(node), indent: (/** @type {number} */ node) => (this.searching ? 0 : this.tree.level(node)),
         key: (/** @type {number} */ node) => (this.tree.isGroup(node) ? node : ranked(table.words("name"), this.tree.row(node))) },
-      numbers("cycles", "74px", (node) => value(node, "cycles"), short),
-      numbers("share", "64px", (node) => value(node, "cycles"), (x) => percent(x, summary.cycles)),
+      numbers("cycles", "78px", (node) => value(node, "cycles"), short),
+      numbers("share", "74px", (node) => value(node, "cycles"), (x) => percent(x, summary.cycles)),
       numbers("flops", "72px", (node) => value(node, "flops"), short),
-      numbers("bytes", "84px", (node) => value(node, "bytes"), bytes),
-      numbers("balance", "76px", balanced, (x) => percent(x, 1), (x) => percent(x, 1)),
+      numbers("bytes", "84px", (node) => value(node, "bytes"), shortBytes),
+      numbers("balance", "82px", balanced, (x) => percent(x, 1), (x) => percent(x, 1)),
       numbers("IPU", "48px", (node) => (this.tree.isGroup(node) ? NaN : ipu[this.tree.row(node)]), (x) => (x < 0 ? "all" : String(x))),
       { name: "line", width: "120px", words: true, text: place, title: (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : table.words("file").at(this.tree.row(node)) + ":" + table.numbers("line")[this.tree.row(node)]),
         key: (/** @type {number} */ node) => (this.tree.isGroup(node) ? -1 : ranked(table.words("file"), this.tree.row(node)) * 1e7 + table.numbers("line")[this.tree.row(node)]) },
-      numbers("vertices", "76px", (node) => summed(node, "vertices", this.vertices), short),
-      numbers("code", "76px", (node) => summed(node, "code", this.code), bytes),
+      numbers("vertices", "84px", (node) => summed(node, "vertices", this.vertices), short),
+      numbers("code", "80px", (node) => summed(node, "code", this.code), shortBytes),
     ];
   }
 
