@@ -1,9 +1,10 @@
 // The pages, in the order of the keys that open them.
 
+import { exchange } from "./exchange.js";
 import { memory } from "./memory.js";
 import { operations } from "./operations.js";
 import { timeline } from "./timeline.js";
 import { verdict } from "./verdict.js";
 
 /** @type {import("../main.js").Page[]} */
-export const pages = [verdict, memory, operations, timeline];
+export const pages = [verdict, memory, operations, timeline, exchange];
