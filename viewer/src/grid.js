@@ -81,6 +81,11 @@ export class Grid {
     this.#soon();
   }
 
+  /** Draw the rows in sight anew: what their cells show has changed. */
+  repaint() {
+    this.#soon();
+  }
+
   #order() {
     const { columns, ordered, what = "row" } = this.options;
     this.rows = this.all;

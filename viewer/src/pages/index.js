@@ -1,10 +1,11 @@
 // The pages, in the order of the keys that open them.
 
 import { exchange } from "./exchange.js";
+import { liveness } from "./liveness.js";
 import { memory } from "./memory.js";
 import { operations } from "./operations.js";
 import { timeline } from "./timeline.js";
 import { verdict } from "./verdict.js";
 
 /** @type {import("../main.js").Page[]} */
-export const pages = [verdict, memory, operations, timeline, exchange];
+export const pages = [verdict, memory, liveness, operations, timeline, exchange];
