@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from abele.tune.options_file import OWN, evaluate_call, own_call
@@ -31,6 +32,11 @@ def load_file(options: Any, path: str) -> None:
     """
     with open(path, encoding="utf-8-sig") as file:
         lines = file.read().splitlines()
+    load_lines(options, lines, os.path.basename(path))
+
+
+def load_lines(options: Any, lines: Iterable[str], name: str) -> None:
+    """Apply commands that came from elsewhere, as ``name`` says."""
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         own = text.startswith(OWN)
@@ -45,7 +51,7 @@ def load_file(options: Any, path: str) -> None:
         except Exception as error:
             message = error.msg if isinstance(error, SyntaxError) else error
             raise ConfigFileError(
-                f"{type(error).__name__} at line {number} of {os.path.basename(path)}: {message}\n> {command}"
+                f"{type(error).__name__} at line {number} of {name}: {message}\n> {command}"
             ) from error
 
 

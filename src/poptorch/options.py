@@ -488,9 +488,10 @@ class Options(OptionsDict):
         return result
 
     def _load_commanded(self) -> None:
-        file = session.current().options_file
-        if file is not None:
-            self.loadFromFile(str(file))
+        commanded = session.current()
+        if commanded.options_file is not None:
+            self.loadFromFile(str(commanded.options_file))
+        _config_file.load_lines(self, commanded.option_lines, "the command line")
 
     def _freeze(self) -> None:
         if not self._is_frozen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -287,15 +288,14 @@ def test_more_parameters_do_not_fit_with_less_data_and_the_report_says_why(abele
     assert max(found["categories"], key=found["categories"].get) == "state"
     assert found["gap"] == large["tile_memory"]["max"] - large["tile_memory"]["limit"] > 0
     assert "layers.1.weight f32[4096,4096]" in found["text"] and "optimiser.velocity" in found["text"]
-    levers = {lever["change"]: lever for lever in large["levers"]}
-    assert not any(lever["fits"] for change, lever in levers.items() if "micro-batch" in change)
-    helps = [lever for lever in levers.values() if lever["fits"]]
-    assert helps, levers
-    for lever in helps:
-        settings = [(name.replace("_", "-"), value) for name, value in lever["settings"].items()]
-        arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in settings]
-        again = abele("profile", f"{MODELS}:with_42_million", "--batch=10", *system, *arguments).json
-        assert again["tile_memory"]["fits"] and again["tile_memory"]["max"] == lever["max"]
+    advice = large["advice"]
+    assert not any(each["fits"] for each in advice if "micro-batch" in each["text"])
+    helps = [each for each in advice if each["fits"]]
+    assert helps, advice
+    for each in helps:
+        again = abele(*shlex.split(each["command"])[1:], "--json").json
+        assert again["tile_memory"]["fits"] and again["tile_memory"]["max"] == each["bytes"]
+        assert again["throughput"] == each["throughput"]
 
 
 def test_out_of_memory_names_tensors_and_remedies_and_still_profiles(abele, tmp_path: Path) -> None:
@@ -309,5 +309,5 @@ def test_out_of_memory_names_tensors_and_remedies_and_still_profiles(abele, tmp_
     line = next(i for i, text in enumerate(MODELS.read_text().splitlines(), 1) if "x @ self.a" in text)
     assert f"models.py:{line}" in found["explanation"]["text"]
     assert "0x" not in found["explanation"]["text"]
-    assert found["levers"] and all("fits" in lever for lever in found["levers"])
+    assert found["advice"] and all(each["kind"] == "fit" for each in found["advice"])
     assert (tmp_path / "report.html").stat().st_size > 1000

@@ -60,17 +60,17 @@ def test_the_command_line_has_the_last_word(abele, tmp_path: Path) -> None:
     assert (given["batch"], given["accumulation"]) == (4, 2)
 
 
-def test_remedies_are_tried_together_where_none_is_enough(abele) -> None:
+def test_changes_are_tried_together_where_none_is_enough(abele) -> None:
     asked = ("profile", f"{MODELS}:large", "--train", "--system", f"{MODELS}:tiny")
     found = abele(*asked, "--json").json
     assert not found["tile_memory"]["fits"]
     together = {"half": True, "stages": 2, "accumulate": 4, "replicas": 1}
-    assert not any(lever["fits"] for lever in found["levers"][:-1])
-    assert found["levers"][-1]["settings"] == together
-    assert "levers" not in abele(*asked, "--no-remedies", "--json").json
+    assert not any(each["fits"] for each in found["advice"])
+    assert together in [each["settings"] for each in found["advice"]]
+    assert "advice" not in abele(*asked, "--no-advice", "--json").json
     out = abele(*asked).out
     assert out.index("does not fit") < out.index("What would help") < out.index("searches combinations")
-    assert "What would help" not in abele(*asked, "--no-remedies").out
+    assert "What would help" not in abele(*asked, "--no-advice").out
 
 
 def test_interrupted_keeps_the_best(abele, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_nothing_fits_is_status_one_and_no_file(abele, tmp_path: Path) -> None:
 
 
 def test_a_training_step_returns_its_loss_alone_unless_asked_for_all(abele) -> None:
-    asked = ("profile", f"{MODELS}:deep", "--train", "--system", f"{MODELS}:small", "--no-remedies", "--json")
+    asked = ("profile", f"{MODELS}:deep", "--train", "--system", f"{MODELS}:small", "--no-advice", "--json")
 
     def stored(*more: str) -> list[tuple[str, int]]:
         steps = abele(*asked, *more).json["steps"]

@@ -31,7 +31,7 @@ ROOM = resources.files("abele.report")
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory):
-    """A training step in a pipeline on a chip with little memory: repeats, passes, an explanation, levers."""
+    """A training step in a pipeline on a chip with little memory: repeats, passes, an explanation, advice."""
     folder = tmp_path_factory.mktemp("report")
     (folder / "tiny.py").write_text(TINY)
     system = f"{folder / 'tiny.py'}:system"
@@ -81,11 +81,10 @@ def unpack(value):
 
 
 def test_every_key_that_the_script_reads_is_in_a_profile(document):
-    assert not document["tile_memory"]["fits"] and document["levers"] and document["passes"]
+    assert not document["tile_memory"]["fits"] and document["advice"] and document["passes"]
     fold, tensor = document["timeline"]["folds"][0], document["tile_memory"]["by_tensor"][0]
     made_by_script = {"text": "", "alike": 1}  # of a row of tensors alike
     by_measuring = {"wall_seconds": 1.0}  # with --run, and in `abele run`
-    lever = document["levers"][0] | {"error": ""}  # in place of the figures, where the lever could not be pulled
     names = {
         "p": [document | by_measuring],
         "q": [document],
@@ -95,7 +94,7 @@ def test_every_key_that_the_script_reads_is_in_a_profile(document):
         "o": [document["steps"][0]["origin"], tensor],
         "t": [document["timeline"], tensor | made_by_script],
         "f": [fold],
-        "l": [lever],
+        "l": [document["advice"][0]],
     }
     script = (ROOM / "page.js").read_text()
     script = re.sub(r'"(?:[^"\\]|\\.)*"|//[^\n]*', '""', script)

@@ -157,15 +157,15 @@ def test_a_model_of_one_size_keeps_it() -> None:
 # what is impossible -------------------------------------------------------------------------------------------
 
 
-def test_nothing_fits_names_demand_bound_gap_and_levers() -> None:
+def test_nothing_fits_names_demand_bound_gap_and_advice() -> None:
     asked = wanted("large", "tiny", largest_batch=4, only={"memory_proportion": (0.6,)})
     found = tune(asked, jobs=1)
     assert found.best is None and found.nothing is not None
     n = found.nothing
     assert n.bound == 18 * 1024 and n.gap == n.demand - n.bound > 0
-    assert "half precision" in {lever.change for lever in n.levers}
-    assert any("IPUs" in lever.change for lever in n.levers)
-    assert any(not lever.error and lever.max < n.demand for lever in n.levers)
+    assert "half precision" in {advice.text for advice in n.advice}
+    assert any("IPUs" in advice.text for advice in n.advice)
+    assert any(not advice.error and advice.bytes < n.demand for advice in n.advice)
     assert "more than it has" in n.text and "Nothing that was tried fits" in n.text
 
 

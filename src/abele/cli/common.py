@@ -28,6 +28,14 @@ Output = typer.Option(
     help="What a training step returns to the host for every micro-batch: loss, or all that the model returns.",
 )
 
+Advice = typer.Option(
+    None,
+    "--advice/--no-advice",
+    help="Compile changes that would make it fit, or faster, and say what each gives with the command that applies it. "
+    "Where neither is said: for what does not fit.",
+    show_default=False,
+)
+
 
 def was_given(context: typer.Context, name: str) -> bool:
     """Whether a parameter stands on the command line."""

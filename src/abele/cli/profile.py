@@ -6,7 +6,7 @@ import json
 import shlex
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,28 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from abele import programs
-from abele.cli.common import Json, Output, Planner, console, plain, planned, print_json, progress, reported, was_given
+from abele.cli.common import (
+    Advice,
+    Json,
+    Output,
+    Planner,
+    console,
+    plain,
+    planned,
+    print_json,
+    progress,
+    reported,
+    was_given,
+)
 from abele.compile.cache import Cache
-from abele.compile.executable import compile_graph, key_of, source_digest
+from abele.compile.executable import key_of, source_digest
 from abele.compile.passes.recompute import HOW
-from abele.compile.passes.sharding import USUAL
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 from abele.tune.options_file import read_options
 
 if TYPE_CHECKING:
+    from abele.advice import Program
     from abele.cost import Profile
 
 
@@ -87,9 +99,7 @@ def profile(
     output: str = Output,
     run: int = typer.Option(0, min=0, help="Also run this many real steps on this computer."),
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
-    remedies: bool = typer.Option(
-        True, "--remedies/--no-remedies", help="Where it does not fit, compile what would make it fit."
-    ),
+    advice: bool | None = Advice,
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     as_json: bool = Json,
@@ -111,11 +121,12 @@ def profile(
             document |= asked.measured(run)
     if not as_json:
         show(document)
-    if remedies and "explanation" in document:
+    fits = document["tile_memory"]["fits"]
+    if not fits if advice is None else advice:
         with progress(as_json) as tell:
-            document["levers"] = asked.levers(tell)
+            document["advice"] = asked.advice(tell)
         if not as_json:
-            show_levers(document["levers"])
+            show_advice(document["advice"], fits)
             console().print(f"`abele tune {_tuned(context, model, system)}` searches combinations", markup=False)
     with reported(report, [document]) as page:
         if page is not None:
@@ -126,8 +137,12 @@ def profile(
             console().print(f"report: {page}", markup=False)
 
 
-_NOT_SETTINGS = ("model", "system", "options", "run", "remedies", "cache", "report", "as_json")
+_NOT_SETTINGS = ("model", "system", "options", "run", "advice", "cache", "report", "as_json")
 """Parameters of the command that are no settings of the program."""
+
+
+SHOWN = 8
+"""Lines of advice on the console."""
 
 
 def _tuned(context: typer.Context, model: str, system: str) -> str:
@@ -165,25 +180,34 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def show_fit(document: Mapping[str, Any]) -> None:
-    """Why a program does not fit, and what would help where that was tried; nothing when it fits."""
+    """Why a program does not fit, where it does not, and the advice where there is any."""
     if "explanation" in document:
         console().print(document["explanation"]["text"], markup=False)
-    if "levers" in document:
-        show_levers(document["levers"])
+    if "advice" in document:
+        show_advice(document["advice"], document["tile_memory"]["fits"])
 
 
-def show_levers(levers: Sequence[Mapping[str, Any]]) -> None:
-    """What would help a program that does not fit."""
+def show_advice(advice: Sequence[Mapping[str, Any]], fits: bool) -> None:
+    """What would make a program fit, or what would make one faster that ``fits``; each with its command."""
     from abele.report.console import size
 
     out = console()
-    out.print("What would help (each was compiled):")
-    for lever in levers:
-        figures = lever.get("error")
+    what = "would make it faster" if fits else "would help"
+    if not advice:
+        out.print(f"Nothing that was compiled {what}.")
+        return
+    out.print(f"What {what} (each was compiled):")
+    for each in advice[:SHOWN]:
+        figures = each["error"]
         if not figures:
-            verdict = "fits" if lever["fits"] else "does not fit"
-            figures = f"fullest tile {size(lever['max'])}, {verdict}, {lever['throughput']:,.1f} samples/s"
-        out.print(f"  {lever['change']}: {figures}", markup=False)
+            verdict = "" if fits else "fits, " if each["fits"] else "does not fit, "
+            figures = f"{verdict}fullest tile {size(each['bytes'])}, {each['throughput']:,.1f} samples/s"
+            figures += f", {each['gain_cycles']:,.0f} cycles a sample less" if each["gain_cycles"] > 0 else ""
+        out.print(f"  {each['text']}: {figures}", markup=False)
+        if each["command"] and not each["error"]:
+            out.print(f"    {each['command']}", markup=False, style="dim")
+    if len(advice) > SHOWN:
+        out.print(f"… {len(advice) - SHOWN} more; --json lists all", markup=False)
 
 
 class _Asked:
@@ -197,11 +221,12 @@ class _Asked:
         cache: Cache | None,
         tell: Callable[[str, str], None],
         weights: bool = False,
+        loaded: programs.Loaded | None = None,
     ) -> None:
         self.model, self.system, self.settings, self.cache, self.tell = model, system, settings, cache, tell
         s = settings
         tell(model, "capture")
-        self.loaded = programs.load(
+        self.loaded = loaded or programs.load(
             model,
             batch=s["batch"],
             train=s["train"],
@@ -268,60 +293,44 @@ class _Asked:
             document["explanation"] = explain(self.charged).to_json()
         return document
 
-    def levers(self, tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
-        """What would help, from the cache where it has been asked before: single changes, and where none of them is
-        enough but for weights in streaming memory, several together."""
-        from abele.cost.levers import candidates, pull
+    def advice(self, tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
+        """What would make it fit, or faster; from the cache where it has been asked before."""
+        from abele.advice import advise
 
-        batch = self.settings["batch"]
-        key = f"{self._key}-{batch}-remedies"
+        key = f"{self._key}-{source_digest('advice')[:16]}-advice"
         stored = self.cache.profiles.get(key) if self.cache is not None else None
-        if stored is not None:
-            return json.loads(stored)
-        sizes = [batch // divisor for divisor in (2, 4, 8) if batch >= divisor]
-        changes = [(f"micro-batch {n} instead of {batch}", {"batch": n}) for n in sizes]
-        if not self.settings["half"]:
-            changes.append(("half precision", {"half": True}))
-        again = [(change, changed, partial(self._changed, changed)) for change, changed in changes]
-        compiler = partial(compile_graph, cache=self.cache)
-        others = candidates(self.loaded.graph, self.options, batch, compiler)
-        said = partial(tell, self.model)
-        found = pull([*again, *others], said)
-        for change, changed in self._together():
-            # Weights that come from streaming memory for every use fit nearly always, and are slow.
-            if any(lever.fits and "offload_weights" not in lever.settings for lever in found):
-                break
-            tell(self.model, f"remedies together: {change}")
-            found += pull([(change, changed, partial(self._changed, changed))])
-        levers = [lever.to_json() for lever in found]
-        if self.cache is not None:
-            self.cache.profiles.put(key, json.dumps(levers))
-        return levers
+        if stored is None:
+            found = advise(self._program(), partial(tell, self.model))
+            stored = json.dumps([each.to_json() for each in found])
+            if self.cache is not None:
+                self.cache.profiles.put(key, stored)
+        # Commands name the model and the machine as they were given now.
+        return [each | {"command": self._command(each["settings"])} for each in json.loads(stored)]
+
+    def _program(self) -> Program:
+        from abele.advice import DEFAULTS, Program
+
+        placed = any(op.origin.ipu for op in self.loaded.graph.operations)
+        free = frozenset(DEFAULTS) - ({"batch"} if self.loaded.fixed_batch else set())
+        train, ipus = self.loaded.train, self.options.system.ipus
+        return Program(self.charged, self.settings, train, ipus, placed, free, self._changed, self._command)
+
+    def _command(self, changed: Mapping[str, Any]) -> str:
+        from abele.advice import profile_command
+
+        return profile_command(self.model, self.system, {**self.settings, **changed})
 
     def _changed(self, changed: Mapping[str, Any]) -> Profile:
-        """The profile with changed settings, which are captured again."""
+        """The profile with changed settings; the model is captured again where they say so."""
+        from abele.advice.records import CAPTURED
 
         def quiet(program: str, step: str) -> None:
-            """The remedy's own name stays in sight."""
+            """The advice's own words stay in sight."""
 
-        return _Asked(self.model, self.system, {**self.settings, **changed}, self.cache, quiet).charged
-
-    def _together(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Half precision with each number of stages that the IPUs allow; training shards over the replicas left."""
-        s, ipus = self.settings, self.options.system.ipus
-        if s["phased"] or any(op.origin.ipu for op in self.loaded.graph.operations):
-            return
-        stages = max(2, s["stages"])
-        while stages * s["replicas"] <= ipus:
-            replicas = ipus // stages if s["train"] else s["replicas"]
-            turns = max(s["accumulate"], 2 * stages)
-            changed = {"half": True, "stages": stages, "accumulate": turns, "replicas": replicas}
-            change = f"half precision and {stages} pipeline stages"
-            if s["train"] and replicas > 1:
-                changed["shard"] = USUAL
-                change += f", optimiser state sharded over {replicas} replicas"
-            yield change, changed
-            stages *= 2
+        settings, loaded = {**self.settings, **changed}, self.loaded
+        if any(name in CAPTURED for name in changed):
+            loaded = None
+        return _Asked(self.model, self.system, settings, self.cache, quiet, loaded=loaded).charged
 
     def measured(self, runs: int) -> dict[str, Any]:
         """Run the program for real; wall and CPU seconds of a run (medians)."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import runpy
+import shlex
 import sys
 import traceback
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from abele.cli.common import Json, Planner, console, planned, print_json, progress, reported, systems, was_given
+from abele.cli.common import Advice, Json, Planner, console, planned, print_json, progress, reported, systems, was_given
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 from abele.user import is_own
@@ -39,7 +41,11 @@ def run(
     options: Path | None = typer.Option(
         None, help="A file of poptorch options, as `abele tune` writes it; it has the last word over the program's own."
     ),
+    option: list[str] = typer.Option(
+        [], metavar="LINE", help="A line as of such a file, as `replicationFactor(2)`; repeat it for several."
+    ),
     planner: str = Planner,
+    advice: bool | None = Advice,
     report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     all_lines: bool = typer.Option(
@@ -54,7 +60,7 @@ def run(
     from abele.compile.cache import Cache
     from abele.compile.session import Session, opened
     from abele.ops.plans.planning import PlanOptions
-    from abele.tune.options_file import read_options
+    from abele.tune.options_file import read_lines, read_options
 
     if not script.is_file():
         raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
@@ -62,9 +68,15 @@ def run(
         read = read_options(options, train=True)  # a file that cannot be read is refused before the program runs
         if "system" in read and not was_given(context, "system"):
             system = [read["system"]]
+    read_lines(option, "--option", train=True)
     machines = systems(system)
-    plan = PlanOptions(planner=planner)
-    session = Session(machines[0], Cache() if cache else None, plan=plan, options_file=options)
+    session = Session(
+        machines[0],
+        Cache() if cache else None,
+        plan=PlanOptions(planner=planner),
+        options_file=options,
+        option_lines=tuple(option),
+    )
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.
     stop: BaseException | None = None
     with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
@@ -74,7 +86,8 @@ def run(
             stop = error
     shown = [p for p in session.programs if p.runs or stop is not None]
     if shown or stop is None:
-        _charge(script, shown, machines, session, report, json)
+        command = _Command(script, tuple(context.args), options, tuple(option), planner)
+        _charge(command, shown, dict(zip(system, machines)), session, advice, report, json)
     if stop is None:
         return
     if isinstance(stop.__cause__, Exception):
@@ -82,11 +95,37 @@ def run(
     raise stop
 
 
+@dataclass(frozen=True)
+class _Command:
+    """The command as it was given, to be said again with changed settings."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    options: Path | None
+    lines: tuple[str, ...]
+    planner: str
+
+    def changed(self, system: str, settings: Mapping[str, Any], train: bool, changed: Mapping[str, Any]) -> str:
+        """The command on a system for a program with these settings, of which some are changed."""
+        from abele.tune.options_file import option_lines
+
+        words = ["abele", "run", "--system", system]
+        words += ["--options", str(self.options)] if self.options is not None else []
+        planner = changed.get("planner", self.planner)
+        words += ["--planner", planner] if planner != "best" else []
+        added = option_lines({**settings, **changed}, train, changed)
+        for line in (*self.lines, *added):
+            words += ["--option", line]
+        words.append(str(self.script))
+        return shlex.join([*words, "--", *self.arguments] if self.arguments else words)
+
+
 def _charge(
-    script: Path,
+    command: _Command,
     shown: list[CompiledProgram],
-    machines: list[System],
+    machines: Mapping[str, System],
     session: Session,
+    advice: bool | None,
     report: Path | None,
     json: bool,
 ) -> None:
@@ -94,12 +133,13 @@ def _charge(
     documents = []
     with progress(json) as tell:
         for program in shown:
-            for machine in machines:
+            for name, machine in machines.items():
                 tell(program.name, machine.name)
-                documents.append(_charged(program, machine, session))
+                said = partial(tell, f"{program.name} on {machine.name}")
+                documents.append(_charged(program, machine, session, partial(command.changed, name), advice, said))
     with reported(report, documents) as page:
         if json:
-            print_json({"script": str(script), "programs": documents} | ({"report": str(page)} if page else {}))
+            print_json({"script": str(command.script), "programs": documents} | ({"report": str(page)} if page else {}))
         else:
             _show(documents, len(machines), page)
 
@@ -146,23 +186,30 @@ def _lines_of(error: Exception, everything: bool) -> str:
     return text + ("The program's own lines (--traceback shows all):\n" + "".join(lines) if lines else "")
 
 
-def _charged(program: CompiledProgram, machine: System, session: Session) -> dict[str, Any]:
+def _charged(
+    program: CompiledProgram,
+    machine: System,
+    session: Session,
+    command: Callable[..., str],
+    advice: bool | None,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
     """One program on one machine: compiled for it unless it is the one that ran."""
+    from abele.advice import advise, of_compiled
     from abele.compile.executable import compile_graph
     from abele.cost import cost, explain
-    from abele.cost.levers import candidates, pull
 
-    executable = program.executable
+    executable, options = program.executable, replace(program.options, system=machine)
     if machine.key() != program.options.system.key():
-        executable = compile_graph(program.graph, replace(program.options, system=machine), cache=session.cache)
+        executable = compile_graph(program.graph, options, cache=session.cache)
     charged = cost(executable.schedule, machine, samples=program.samples)
     document = planned(charged.to_json(), program.options.plan.planner)
-    if not charged.memory.fits:
-        options = replace(program.options, system=machine)
-        batch = program.samples // (options.accumulation * options.replicas)
-        compiler = partial(compile_graph, cache=session.cache)
+    fits = charged.memory.fits
+    if not fits:
         document["explanation"] = explain(charged).to_json()
-        document["levers"] = [lever.to_json() for lever in pull(candidates(program.graph, options, batch, compiler))]
+    if not fits if advice is None else advice:
+        subject = of_compiled(program.graph, options, charged, session.cache, command)
+        document["advice"] = [each.to_json() for each in advise(subject, tell)]
     return document | {
         "name": program.name,
         "cached": executable.cached,

@@ -188,11 +188,11 @@ def show(tuned: Tuned, path: Path | None, asked: str, system: str) -> None:
     out.print(f"{coverage(outcome)}\n", markup=False)
     if tuned.nothing is not None:
         out.print(tuned.nothing.text, markup=False)
-        if tuned.nothing.levers:
+        if tuned.nothing.advice:
             out.print("What would help (each was compiled):")
-        for lever in tuned.nothing.levers:
-            over = f"does not fit by {size(lever.max - tuned.nothing.bound)} a tile"
-            out.print(f"  {lever.change}: {lever.error or ('fits' if lever.fits else over)}", markup=False)
+        for advice in tuned.nothing.advice:
+            over = f"does not fit by {size(advice.bytes - tuned.nothing.bound)} a tile"
+            out.print(f"  {advice.text}: {advice.error or ('fits' if advice.fits else over)}", markup=False)
         return
     if tuned.best is None:
         return

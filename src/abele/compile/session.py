@@ -55,7 +55,8 @@ class Session:
         plan: what is asked of all plans, where a program does not say it.
         progress: told the name of each pass as it ends.
         programs: everything compiled so far.
-        options_file: options of the faces that have the last word over the program's own, or ``None``.
+        options_file: options of the faces that have the last word over the program's own, or ``None``;
+            ``option_lines``: lines as of such a file, after it.
     """
 
     system: System
@@ -64,6 +65,7 @@ class Session:
     plan: PlanOptions = field(default_factory=PlanOptions)
     programs: list[CompiledProgram] = field(default_factory=list)
     options_file: Path | None = None
+    option_lines: tuple[str, ...] = ()
 
     def compile(
         self, name: str, graph: Graph, options: CompileOptions, *, samples: int = 1, cache: Cache | None = None

@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def html_report(profiles: Sequence[Mapping[str, Any]]) -> str:
-    """The page for profiles (``Profile.to_json`` documents, each perhaps with an explanation, levers and passes).
+    """The page for profiles (``Profile.to_json`` documents, each perhaps with an explanation, advice and passes).
 
     Raises:
         InvalidOption: a profile of another version than ``SCHEMA``.

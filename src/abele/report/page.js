@@ -139,7 +139,7 @@ const pages = {
       let x = 0;
       for (const k of used) { const part = w * p.cycles_by[k] / p.cycles; g.fillStyle = colour(k); g.fillRect(x, 0, part, h); x += part; }
     });
-    const lever = (show) => (x, l) => (l.error ? "–" : show(x));
+    const figure = (show) => (x, l) => (l.error ? "–" : show(x));
     const parts = Object.entries(p.energy.parts).filter(([, joules]) => joules);
     return [
       heading([p.name, p.mode, "on", p.system].filter(Boolean).join(" ")),
@@ -152,9 +152,10 @@ const pages = {
         card("IPUs", String(p.ipus), many(p.replicas, "replica") + " of " + p.ipus_per_replica + ", " + plain(p.tiles) + " tiles each"),
         p.wall_seconds ? card("Measured here", time(p.wall_seconds), "wall time of one run on this computer") : null),
       ...(p.explanation ? [heading("Why it does not fit"), make("p", { class: "why" }, p.explanation.text)] : []),
-      ...(p.levers && p.levers.length ? [heading("What would help (each was compiled)"), table([
-        words("change", (l) => l.change), numbers("fullest tile", (l) => l.max, lever(bytes)), numbers("of the limit", (l) => l.max, lever((x) => percent(x, m.limit))),
-        words("fits", (l) => l.error || (l.fits ? "yes" : "no")), numbers("samples a second", (l) => l.throughput, lever(plain))], p.levers, undefined, "Levers")] : []),
+      ...(p.advice && p.advice.length ? [heading((m.fits ? "What would make it faster" : "What would help") + " (each was compiled)"), table([
+        words("change", (l) => l.text), numbers("fullest tile", (l) => l.bytes, figure(bytes)), numbers("of the limit", (l) => l.bytes, figure((x) => percent(x, m.limit))),
+        words("fits", (l) => l.error || (l.fits ? "yes" : "no")), numbers("samples a second", (l) => l.throughput, figure(plain)),
+        words("command", (l) => l.command)], p.advice, undefined, "Advice")] : []),
       heading("Where the time goes"), bar, legend(used.map((k) => [k + " " + percent(p.cycles_by[k], p.cycles), k])),
       table([words("operation", (r) => r.key), numbers("times", (r) => r.times), numbers("cycles", (r) => r.cycles),
         numbers("of the time", (r) => r.cycles, (x) => percent(x, p.cycles))], p.by_operation.filter((r) => r.cycles).slice(0, 8), 2, "Operations"), overlap(p, p.by_operation),

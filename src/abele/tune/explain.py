@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from abele.advice.records import Advice, tried
 from abele.cost import Profile, explain
 from abele.cost.fit import size
-from abele.cost.levers import Candidate, Lever, pull
 from abele.tune.search import COMPLETE, Outcome
 from abele.tune.space import Point, Space
 from abele.tune.trial import Trial, Trials
@@ -155,14 +155,14 @@ class Nothing:
         demand, bound, gap: bytes on its fullest tile, of a tile, and the difference.
         point: its settings.
         text: all of it in sentences, with what takes the room.
-        levers: changes outside the space, each compiled.
+        advice: changes outside the space, each compiled.
     """
 
     point: Point
     demand: int
     bound: int
     text: str
-    levers: tuple[Lever, ...]
+    advice: tuple[Advice, ...]
 
     @property
     def gap(self) -> int:
@@ -175,7 +175,7 @@ class Nothing:
             "gap": self.gap,
             "settings": self.point.settings(),
             "text": self.text,
-            "levers": [lever.to_json() for lever in self.levers],
+            "advice": [advice.to_json() for advice in self.advice],
         }
 
 
@@ -200,10 +200,10 @@ def nothing_fits(outcome: Outcome, trials: Trials) -> Nothing | None:
         f"Nothing that was tried fits. The least takes {size(demand)} of a tile, which has "
         f"{size(limit)}: {size(demand - limit)} too much. It is {shown}. "
     )
-    return Nothing(point, demand, limit, head + text, tuple(pull(_levers(space, trials, point))))
+    return Nothing(point, demand, limit, head + text, tuple(_advice(space, trials, point, profile)))
 
 
-def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
+def _advice(space: Space, trials: Trials, point: Point, before: Profile) -> Iterator[Advice]:
     """Half precision, and systems of the same chip with more IPUs, where the model has work for more stages."""
     wanted = space.wanted
     if not wanted.half:
@@ -212,10 +212,10 @@ def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
         def halved() -> Profile:
             return Trials(other, other.load(point.batch), trials.cache).profile(point)
 
-        yield "half precision", {"half": True}, halved
+        yield tried("half precision", {"half": True}, "", "fit", before, halved)
     off = {"offload_weights": True, "offload_activations": wanted.train}
-    change = f"weights{' and activations' if wanted.train else ''} in streaming memory"
-    yield change, off, partial(trials.profile, point, **off)
+    text = f"weights{' and activations' if wanted.train else ''} in streaming memory"
+    yield tried(text, off, "", "fit", before, partial(trials.profile, point, **off))
     widest = point.stages
     for factor in (2, 4, 8) if not space.placed else ():
         wider = replace(wanted, system=wanted.system.with_ipus(wanted.system.ipus * factor), only={})
@@ -226,6 +226,7 @@ def _levers(space: Space, trials: Trials, point: Point) -> Iterator[Candidate]:
         widest = stages
         turns = max(point.accumulate, space.least_turns(stages, point.pipeline))
         moved = replace(point, stages=stages, replicas=1, accumulate=turns)
-        change = f"{wider.system.ipus} IPUs, {worded('stages', stages)}"
+        text = f"{wider.system.ipus} IPUs, {worded('stages', stages)}"
         settings = {"system": wider.system.name, "stages": stages}
-        yield change, settings, partial(Trials(wider, trials.loaded(point.batch), trials.cache).profile, moved)
+        compiled = partial(Trials(wider, trials.loaded(point.batch), trials.cache).profile, moved)
+        yield tried(text, settings, "", "fit", before, compiled)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,40 +53,54 @@ def write_options(settings: Mapping[str, Any], train: bool, comments: tuple[str,
         comments: lines for the reader, put first.
         system: the machine, by name or as ``file.py:name``, or empty.
     """
-    s = settings
     lines = [f"# {comment}" for comment in comments]
-    lines.append(f"replicationFactor({s['replicas']})")
-    lines.append(f"{'Training.gradientAccumulation' if train else 'deviceIterations'}({s['accumulate']})")
-    shares = ", ".join(f'"IPU{i}": {s["memory_proportion"]:g}' for i in range(s["stages"]))
-    lines.append(f"setAvailableMemoryProportion({{{shares}}})")
-    if s["stages"] & (s["stages"] - 1):
-        lines.append("autoRoundNumIPUs(True)")
-    if s["partials"]:
-        lines.append(f"Precision.setPartialsType(torch.{'half' if s['partials'] == 'f16' else 'float'})")
-    place = "".join(
-        text
-        for text, asked in (
-            (".useOnChipStorage(False)", s["offload"]),
-            (".useReplicatedTensorSharding(True)", s["shard"]),
-            (f".minElementsForReplicatedTensorSharding({s['shard']})", s["shard"] not in (0, USUAL)),
-        )
-        if asked
-    )
-    if place:
-        lines.append(f"TensorLocations.setOptimizerLocation(poptorch.TensorLocationSettings(){place})")
-    numbers = {name: number for number, name in RECOMPUTATION.items()}
-    if numbers.get(s["recompute"], 0):
-        lines.append(f'_Popart.set("autoRecomputation", {numbers[s["recompute"]]})')
-    elif s["recompute"] not in numbers:
-        lines.append(f"{OWN} recompute({s['recompute']!r})")
-    lines.append(f"{OWN} batchSize({s['batch']})")
     if system:
         lines.append(f"{OWN} system({system!r})")
-    if s["stages"] > 1:
-        lines.append(f"{OWN} stages({s['stages']})")
-    if s["pipeline"] != "grouped":
-        lines.append(f"{OWN} pipeline({s['pipeline']!r})")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *option_lines(settings, train)]) + "\n"
+
+
+def option_lines(settings: Mapping[str, Any], train: bool, changed: Iterable[str] | None = None) -> list[str]:
+    """The lines for settings by the names of ``abele profile``.
+
+    Args:
+        settings: all that a ``Point`` has, and perhaps ``offload_weights`` and ``offload_activations``.
+        train: whether they are for training.
+        changed: only the lines that say these settings, also where they say what is usual; ``None``: all lines.
+    """
+    s = settings
+    shares = ", ".join(f'"IPU{i}": {s["memory_proportion"]:g}' for i in range(s["stages"]))
+    numbers = {name: number for number, name in RECOMPUTATION.items()}
+    number = numbers.get(s["recompute"])
+    again = f"{OWN} recompute({s['recompute']!r})" if number is None else f'_Popart.set("autoRecomputation", {number})'
+    partials = f"Precision.setPartialsType(torch.{'half' if s['partials'] == 'f16' else 'float'})"
+    accumulate = "Training.gradientAccumulation" if train else "deviceIterations"
+    weights, activations = s.get("offload_weights", False), s.get("offload_activations", False)
+    optimizer = _location("Optimizer", s["offload"], s["shard"])
+    lines = [
+        (("replicas",), True, f"replicationFactor({s['replicas']})"),
+        (("accumulate",), True, f"{accumulate}({s['accumulate']})"),
+        (("memory_proportion",), True, f"setAvailableMemoryProportion({{{shares}}})"),
+        (("partials",), s["partials"], partials),
+        (("offload", "shard"), s["offload"] or s["shard"], optimizer),
+        (("offload_weights",), weights, _location("Weight", weights)),
+        (("offload_activations",), activations, _location("Activation", activations)),
+        (("recompute",), number != 0, again),
+        (("batch",), True, f"{OWN} batchSize({s['batch']})"),
+        (("stages",), s["stages"] > 1, f"{OWN} stages({s['stages']})"),
+        (("pipeline",), s["pipeline"] != "grouped", f"{OWN} pipeline({s['pipeline']!r})"),
+    ]
+    if s["stages"] & (s["stages"] - 1):
+        lines.insert(3, (("stages",), True, "autoRoundNumIPUs(True)"))
+    asked = None if changed is None else set(changed)
+    return [line for names, unusual, line in lines if (unusual if asked is None else asked.intersection(names))]
+
+
+def _location(what: str, off_chip: bool, shard: int = 0) -> str:
+    """The line for where tensors lie, and from how many elements on they are spread over the replicas (0: never)."""
+    place = f".useOnChipStorage({not off_chip})" if off_chip or not shard else ""
+    place += ".useReplicatedTensorSharding(True)" if shard else ""
+    place += f".minElementsForReplicatedTensorSharding({shard})" if shard not in (0, USUAL) else ""
+    return f"TensorLocations.set{what}Location(poptorch.TensorLocationSettings(){place})"
 
 
 def read_options(path: Path | str, train: bool) -> dict[str, Any]:
@@ -104,22 +118,27 @@ def read_options(path: Path | str, train: bool) -> dict[str, Any]:
         raise InvalidOption(
             f"The options file {str(path)!r} cannot be read: {error}", remedy="`abele tune` writes one."
         ) from error
+    return read_lines(lines, str(path), train)
+
+
+def read_lines(lines: Iterable[str], name: str, train: bool) -> dict[str, Any]:
+    """The same for lines that came from elsewhere, as ``name`` says."""
     found: dict[str, Any] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         try:
             if text.startswith(OWN):
-                name, value = own_call(text)
-                found[OWN_CALLS[name][0]] = value
+                call, value = own_call(text)
+                found[OWN_CALLS[call][0]] = value
             elif text and not text.startswith("#"):
                 options = _Named()
                 evaluate_call(f"options.{text}", {"options": options, "poptorch": _Named(), "torch": _Named()})
-                for name, arguments, named in options._calls:
-                    found |= _settings(name, arguments, named, train)
+                for call, arguments, named in options._calls:
+                    found |= _settings(call, arguments, named, train)
         except (ValueError, SyntaxError, RecursionError) as error:
             why = error.msg if isinstance(error, SyntaxError) else error
             raise InvalidOption(
-                f"Line {number} of {str(path)!r} cannot be read: {text[:100]!r} ({why})",
+                f"Line {number} of {name!r} cannot be read: {text[:100]!r} ({why})",
                 remedy="Each line is one call on poptorch.Options, such as deviceIterations(4).",
             ) from error
     return found

@@ -1,0 +1,129 @@
+"""Trying changes: which are compiled, how many, and which of them are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from abele.advice import fit, speed
+from abele.advice.records import CAPTURED, Advice, Change, Program, tried
+
+BUDGET = 12
+"""Programs compiled, at most, in search of what makes one faster."""
+
+LEAST_PROMISE = 0.03
+"""Share of a sample's time that a change could save, for it to be worth a compile."""
+
+LEAST_GAIN = 0.01
+"""Share of a sample's time that a change saves, for it to be given."""
+
+MOVED = frozenset({"offload", "offload_weights", "offload_activations"})
+"""Settings that move tensors to streaming memory."""
+
+FURTHER = 1.05
+"""A larger value of a setting must give so many times the throughput of the one before."""
+
+
+def advise(program: Program, tell: Callable[[str], None] = lambda step: None, budget: int = BUDGET) -> list[Advice]:
+    """What would make a program fit, or what would make it faster, the largest gain first.
+
+    Args:
+        tell: called with what is about to be compiled, in words.
+        budget: changes compiled at most for a program that fits. For one that does not, all of a short list are, and
+            then as many together until something fits without streaming memory.
+    """
+    fits = program.profile.memory.fits
+    attempts = _Attempts(program, "speed" if fits else "fit", tell, budget)
+    return _faster(program, attempts) if fits else _fitting(program, attempts)
+
+
+class _Attempts:
+    """Compiles changes and counts them."""
+
+    def __init__(self, program: Program, kind: str, tell: Callable[[str], None], budget: int) -> None:
+        self.program, self.kind, self.tell, self.budget = program, kind, tell, budget
+        self.made = 0
+
+    @property
+    def left(self) -> int:
+        return self.budget - self.made
+
+    def __call__(self, change: Change, rung: int = 0) -> Advice:
+        changed = change.rungs[rung]
+        text = change.worded(changed) + self._of_the_step(changed)
+        self.made += 1
+        self.tell(f"advice {self.made}: {text}")
+        command, compiled = self.program.command(changed), partial(self.program.compiled, changed)
+        return tried(text, changed, command, self.kind, self.program.profile, compiled)
+
+    def _of_the_step(self, changed: Mapping[str, Any]) -> str:
+        """That a training step takes other samples together than before, which training may notice."""
+        s = self.program.settings
+        before, after = (t["batch"] * t["accumulate"] * t["replicas"] for t in (s, {**s, **changed}))
+        return f" (global batch {after} instead of {before})" if self.program.train and before != after else ""
+
+
+def _fitting(program: Program, attempts: _Attempts) -> list[Advice]:
+    found = [attempts(change) for change in fit.single(program)]
+    for change in islice(fit.together(program), attempts.budget):
+        # What comes from streaming memory for every step fits nearly always, and is slow.
+        if any(advice.fits and not MOVED.intersection(advice.settings) for advice in found):
+            break
+        found.append(attempts(change))
+    given = {str(advice.settings): advice for advice in found if advice.error or advice.gain_bytes > 0}
+    return sorted(given.values(), key=lambda a: (bool(a.error), not a.fits, -a.throughput if a.fits else a.bytes))
+
+
+def _faster(program: Program, attempts: _Attempts) -> list[Advice]:
+    worth = [change for change in speed.changes(program) if change.promise >= LEAST_PROMISE]
+    # What needs no other capture of the model is cheap to try.
+    worth = sorted(worth[: attempts.budget - 2], key=lambda c: any(name in CAPTURED for name in c.rungs[0]))
+    found = [_climbed(change, attempts) for change in worth if attempts.left > 0]
+    before = program.profile.cycles.total / program.profile.samples
+    gaining = sorted(
+        (a for a in found if a.fits and a.gain_cycles >= LEAST_GAIN * before), key=lambda a: -a.gain_cycles
+    )
+    best = _combined(program, gaining, attempts)
+    if best is not None and (not gaining or best.gain_cycles > gaining[0].gain_cycles):
+        gaining.insert(0, best)
+    return gaining + [a for a in found if a.error]
+
+
+def _climbed(change: Change, attempts: _Attempts) -> Advice:
+    """The best of a change's rungs: upwards while each gives clearly more, downwards until one fits."""
+    rung = change.start
+    best = attempts(change, rung)
+    while not best.fits and rung > 0 and attempts.left > 0:
+        rung -= 1
+        best = attempts(change, rung)
+    if rung < change.start:
+        return best
+    while best.fits and rung + 1 < len(change.rungs) and attempts.left > 0:
+        rung += 1
+        further = attempts(change, rung)
+        if not further.fits or further.throughput < FURTHER * best.throughput:
+            break
+        best = further
+    return best
+
+
+def _combined(program: Program, gaining: list[Advice], attempts: _Attempts) -> Advice | None:
+    """All that gain together; while that does not fit, without the one that takes the most memory."""
+    chosen: list[Advice] = []
+    for advice in gaining:
+        if not any(set(advice.settings) & set(other.settings) for other in chosen):
+            chosen.append(advice)
+    while len(chosen) > 1 and attempts.left > 0:
+        merged = {name: value for advice in chosen for name, value in advice.settings.items()}
+        found = attempts(Change(_joined(chosen), (merged,)))
+        if found.fits:
+            return found
+        chosen.remove(min(chosen, key=lambda advice: advice.gain_bytes))
+    return None
+
+
+def _joined(chosen: list[Advice]) -> str:
+    texts = [advice.text.partition(" (global batch")[0] for advice in chosen]
+    return f"{', '.join(texts[:-1])} and {texts[-1]}, together"
