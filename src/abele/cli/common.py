@@ -34,6 +34,7 @@ Advice = typer.Option(
     help="Compile changes that would make it fit, or faster, and say what each gives with the command that applies it. "
     "Where neither is said: for what does not fit.",
     show_default=False,
+    metavar="",
 )
 
 
