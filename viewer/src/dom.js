@@ -41,7 +41,7 @@ export async function copy(text, what) {
   setTimeout(() => plate.remove(), 1800);
 }
 
-/** @typedef {{name: string, value: (row: any) => any, show?: (value: any, row: any) => string, words?: boolean, link?: (row: any) => Partial<import("./state.js").Selection>}} Column */
+/** @typedef {{name: string, value: (row: any) => any, show?: (value: any, row: any) => string, words?: boolean, node?: (row: any) => Node | string}} Column `node` draws a cell */
 
 /**
  * A plain table for some tens of rows; a long list is a `Grid` (grid.js).
@@ -53,5 +53,5 @@ export function table(columns, rows, label) {
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
     make("table", null,
       make("thead", null, make("tr", null, ...columns.map((c) => make("th", { scope: "col", class: style(c) }, c.name)))),
-      make("tbody", null, ...rows.map((row) => make("tr", null, ...columns.map((c) => make("td", { class: style(c) }, shown(c, row))))))));
+      make("tbody", null, ...rows.map((row) => make("tr", null, ...columns.map((c) => make("td", { class: style(c) }, c.node?.(row) ?? shown(c, row))))))));
 }

@@ -26,7 +26,8 @@ export const shortBytes = (x) => {
 /** @param {number} part @param {number} whole */
 export const percent = (part, whole) => {
   const share = (100 * part) / whole;
-  return whole ? share.toFixed(share > 0 && share < 0.1 ? 2 : 1) + " %" : "–";
+  if (!whole || Number.isNaN(share)) return "–";
+  return share > 0 && share < 0.01 ? "< 0.01 %" : share.toFixed(share > 0 && share < 0.1 ? 2 : 1) + " %";
 };
 /** Bytes, in a unit from four of it on, so that a tile's bytes and its limit are in the same one. @param {number} x */
 export const bytes = (x) => scaled(x, 1, 4, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]]);

@@ -1,21 +1,146 @@
 // Does it fit, how fast is it, what next.
 
-import { card, heading, make, note } from "../dom.js";
-import { bytes, many, percent, plain, seconds } from "../format.js";
+import { card, copy, heading, make, note, table } from "../dom.js";
+import { bytes, cycles, flops, many, percent, plain, seconds, short } from "../format.js";
+import { costs, PARTS } from "../optree.js";
+import { partsBar } from "../parts.js";
+import { encoded } from "../state.js";
+import { waterfall } from "../waterfall.js";
+
+/** @typedef {import("../main.js").Context} Context @typedef {import("../packet.js").Table} Table */
+
+const TOP = 10; // operations
+const CATEGORIES = ["state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack", "values", "temporaries", "exchange buffers"];
+
+/** A link to another page with some of the selection changed. @param {Context} context @param {Partial<import("../state.js").Selection>} changes @param {string} text */
+const link = (context, changes, text) => make("a", { href: encoded({ ...context.state.selection, view: "", search: "", ...changes }) }, text);
+
+/** @param {any} p the summary */
+function cards(p) {
+  const m = p.tile_memory, band = p.band ? `, ± ${percent(p.band.median, 1)} as a rule` : "";
+  return make("div", { class: "cards" },
+    card("Fits?", m.fits ? "Yes" : "No, " + bytes(m.gap) + " over", `fullest tile ${bytes(m.max)} of ${bytes(m.limit)}`, m.fits ? "good" : "bad"),
+    card("Modelled time", seconds(p.seconds), `${cycles(p.cycles)} for ${many(p.samples, "sample")}${band}`),
+    card("Throughput", short(p.throughput) + " /s", "samples a second, modelled"),
+    card("Arithmetic", percent(p.peak_fraction, 1), `of peak; ${flops(p.flops)}`),
+    card("Energy", p.energy_joules.toPrecision(3) + " J", p.seconds ? `${plain(p.energy_joules / p.seconds)} W, modelled` : ""),
+    card("Machine", many(p.ipus * p.replicas, "IPU"), `${many(p.replicas, "replica")} of ${p.ipus}, ${plain(p.tiles)} tiles each`),
+    p.wall_seconds ? card("Measured here", seconds(p.wall_seconds), "wall time of one run on this computer") : null);
+}
+
+/** @param {Context} context @param {any} p */
+function memory(context, p) {
+  const m = p.tile_memory, names = [...CATEGORIES, ...Object.keys(m.categories).filter((name) => !CATEGORIES.includes(name))];
+  const told = p.explanation?.text ?? (typeof p.explanation === "string" ? p.explanation : "");
+  return make("section", null, heading("What the fullest tile holds"),
+    partsBar(names.map((name) => ({ name, value: m.categories[name] ?? 0 })), `Bytes on tile ${m.fullest_tile} of IPU ${m.fullest_ipu} at its peak`, bytes,
+      { limit: [m.limit, `limit ${bytes(m.limit)}`], height: 52, whole: m.max }),
+    note(m.fits ? `${bytes(m.limit - m.max)} are free on it, ${bytes(m.limit - m.mean)} on the mean tile.` : `It is ${bytes(m.gap)} over; the mean tile holds ${bytes(m.mean)}.`),
+    told ? make("p", { class: "why" }, told) : null,
+    make("p", { class: "links" }, link(context, { page: "memory", ipu: m.fullest_ipu, tile: m.fullest_tile }, `Tile ${m.fullest_tile} of IPU ${m.fullest_ipu}`),
+      link(context, { page: "liveness", from: m.peak_moment, to: m.peak_moment }, "The moment of the peak")));
+}
+
+/** @param {Context} context @param {any} p */
+function time(context, p) {
+  return make("section", null, heading("Where the time goes"),
+    waterfall(PARTS.filter((name) => p.cycles_by[name]).map((name) => ({ name, value: p.cycles_by[name] })), "Cycles by kind", cycles, { whole: p.cycles, total: "in all" }),
+    make("p", { class: "links" }, link(context, { page: "operations" }, "By layer and operation"), link(context, { page: "timeline" }, "Over time")));
+}
+
+/** @param {any} p */
+function next(p) {
+  const advice = p.advice ?? [];
+  if (!advice.length) return null;
+  const found = (/** @type {(row: any) => string} */ show) => (/** @type {any} */ row) => (row.error ? "–" : show(row));
+  const gain = (/** @type {number | null} */ value, /** @type {(x: number) => string} */ show) => (value === null || value === undefined ? "–" : value > 0 ? "−" + show(value) : value < 0 ? "+" + show(-value) : "0");
+  return make("section", null, heading("What next"), table([
+    { name: "change", value: (row) => row.text, words: true },
+    { name: "for", value: (row) => (row.kind === "fit" ? "room" : "speed"), words: true },
+    { name: "fullest tile", value: found((row) => `${bytes(row.bytes)} (${percent(row.bytes, p.tile_memory.limit)} of the limit)`) },
+    { name: "change of bytes", value: found((row) => gain(row.gain_bytes, bytes)) },
+    { name: "cycles a sample", value: found((row) => gain(row.gain_cycles, short)) },
+    { name: "samples a second", value: found((row) => short(row.throughput)) },
+    { name: "fits", value: (row) => row.error || (row.fits ? "yes" : "no"), words: true },
+    { name: "command", value: (row) => row.command, words: true, node: (row) => row.command ? make("span", { class: "command" }, make("code", null, row.command),
+      make("button", { onclick: () => copy(row.command, "Command"), "aria-label": `Copy the command: ${row.command}` }, "Copy")) : "" }], advice, "Advice"),
+  note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample."));
+}
+
+/** The operations that take most, alike ones of one line together. @param {Context} context @param {any} p @param {Table} operations @param {Table} sets */
+function top(context, p, operations, sets) {
+  const found = costs(operations, sets), name = operations.words("name"), file = operations.words("file"), line = operations.numbers("line");
+  /** @type {Map<string, {first: number, count: number, cycles: number, compute: number, weighed: number}>} */
+  const by = new Map();
+  for (const row of found.members) {
+    const key = `${name.index[row]} ${file.index[row]} ${line[row]}`;
+    let group = by.get(key);
+    if (!group) by.set(key, (group = { first: row, count: 0, cycles: 0, compute: 0, weighed: 0 }));
+    group.count++;
+    group.cycles += found.cycles[row];
+    group.compute += found.parts.compute[row];
+    group.weighed += found.weighed[row];
+  }
+  const most = [...by.values()].filter((group) => group.cycles > 0).sort((a, b) => b.cycles - a.cycles).slice(0, TOP);
+  const from = (/** @type {number} */ row) => (file.at(row) ? `${file.at(row)}:${line[row]}` : "");
+  return make("section", null, heading("Operations that take most"), table([
+    { name: "operation", value: (group) => name.at(group.first), words: true, node: (group) => link(context, { page: "operations", operation: operations.words("key").at(group.first) }, name.at(group.first) || "(unnamed)") },
+    { name: "from", value: (group) => from(group.first), words: true, node: (group) => (from(group.first) ? link(context, { page: "operations", search: from(group.first) }, from(group.first)) : "") },
+    { name: "layer", value: (group) => operations.words("layer").at(group.first) + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
+    { name: "cycles", value: (group) => group.cycles, show: cycles }, { name: "of the time", value: (group) => group.cycles, show: (value) => percent(value, p.cycles) },
+    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], most, "Operations that take most"));
+}
+
+/** @param {any} p */
+function energy(p) {
+  const parts = Object.entries(p.energy?.parts ?? {}).filter(([, joules]) => joules);
+  if (!parts.length) return null;
+  const sum = parts.reduce((all, [, joules]) => all + joules, 0);
+  return make("section", null, heading("Where the energy goes"), table([
+    { name: "part", value: (part) => part[0], words: true }, { name: "joules", value: (part) => part[1], show: (value) => value.toPrecision(3) },
+    { name: "share", value: (part) => percent(part[1], sum) }], parts, "Energy by part"), note(p.energy.basis));
+}
+
+/** @param {Context} context */
+function programs(context) {
+  const all = context.source.index.programs;
+  if (all.length < 2) return null;
+  return make("section", null, heading("All programs of this report"), table([
+    { name: "program", value: (q) => q.name, words: true, node: (q) => link(context, { program: q.id, operation: null, ipu: null, tile: null, from: null, to: null }, q.name || "(unnamed)") },
+    { name: "what", value: (q) => q.mode, words: true }, { name: "machine", value: (q) => q.system, words: true }, { name: "time", value: (q) => q.seconds, show: seconds },
+    { name: "samples a second", value: (q) => q.throughput, show: short }, { name: "against this one", value: (q) => (q.id === context.program.id ? "" : (q.throughput / context.program.throughput).toFixed(2) + " ×") },
+    { name: "fits", value: (q) => (q.fits ? "yes" : "no"), words: true }], all, "Programs"));
+}
+
+/** What of this is modelled, measured and assumed, apart. @param {any} p */
+function trust(p) {
+  const told = p.provenance ?? {}, kinds = [["modelled", "charged to the schedule"], ["measured", "by this computer's clock"], ["assumed", "constants without a published value"]];
+  return make("section", null, heading("How far to trust this"),
+    note(p.band ? `Programs of this kind were off by ${percent(p.band.median, 1)} (median), nine in ten by less than ${percent(p.band.p90, 1)}: ${p.band.basis}.` : "No published figures of programs of this kind are known to hold it against."),
+    make("div", { class: "three" }, ...kinds.map(([kind, how]) => make("div", null, make("h3", null, `${kind[0].toUpperCase()}${kind.slice(1)}: ${how}`),
+      told[kind]?.length ? make("ul", null, ...told[kind].map((/** @type {string} */ text) => make("li", null, text))) : note("nothing")))));
+}
+
+/** @param {any} p */
+function compiler(p) {
+  if (!p.passes?.length) return null;
+  const rows = [
+    { name: "pass", value: (/** @type {any} */ row) => row.name, words: true }, { name: "operations before", value: (/** @type {any} */ row) => plain(row.before) },
+    { name: "after", value: (/** @type {any} */ row) => plain(row.after) }, { name: "time", value: (/** @type {any} */ row) => seconds(row.seconds ?? 0) }];
+  return make("details", null, make("summary", null, `Compiler passes: ${p.passes.length}, ${seconds(p.passes.reduce((/** @type {number} */ sum, /** @type {any} */ row) => sum + (row.seconds ?? 0), 0))}`), table(rows, p.passes, "Compiler passes"));
+}
 
 /** @type {import("../main.js").Page} */
 export const verdict = {
   name: "verdict",
   title: "Verdict",
   async show(context) {
-    const p = await context.json("summary"), m = p.tile_memory;
+    const p = await context.json("summary"), late = make("div");
+    Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => late.replaceChildren(top(context, p, operations, sets)),
+      (error) => late.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error.message ?? error))));
     return { node: make("section", null,
-      heading([p.name, p.mode, "on", p.system].filter(Boolean).join(" ")),
-      make("div", { class: "cards" },
-        card("Fits?", m.fits ? "Yes" : "No, " + bytes(m.gap) + " over", `fullest tile ${bytes(m.max)} of ${bytes(m.limit)}`, m.fits ? "good" : "bad"),
-        card("Modelled time", seconds(p.seconds), `${plain(p.cycles)} cycles for ${many(p.samples, "sample")}`),
-        card("Throughput", plain(p.throughput) + " /s", "samples a second"),
-        card("Arithmetic", percent(p.peak_fraction, 1), "of peak")),
-      ...p.notes.map(note)) };
+      heading([p.name, p.mode, "on", p.system].filter(Boolean).join(" ")), cards(p),
+      make("div", { class: "halves" }, memory(context, p), time(context, p)), next(p), late, programs(context),
+      make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(`Planner: ${p.planner}.`) : null, compiler(p))), trust(p)) };
   },
 };
