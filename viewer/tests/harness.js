@@ -76,6 +76,19 @@ export function scratch() {
 /** The output of `python -m …` in the repository. @param {...string} words */
 export const runPython = (...words) => execFileSync(python(), ["-m", ...words], { cwd: root, env: environment(), encoding: "utf8", maxBuffer: 2 ** 28 });
 
+/** A synthetic report (tests/report/synthetic.py). @param {...string} options @returns {string} its file */
+export function synthetic(...options) {
+  const file = path.join(scratch(), "profile.pop");
+  runPython("tests.report.synthetic", file, ...options);
+  return file;
+}
+
+/** What Abele itself reads from a report: an expression of `report`, as JSON has it. @param {string} file @param {string} expression */
+export function readBy(file, expression) {
+  const text = `import json, sys; import numpy as np; from abele.report.store import Report; report = Report(sys.argv[1]); print(json.dumps(${expression}))`;
+  return JSON.parse(execFileSync(python(), ["-c", text, file], { cwd: root, env: environment(), encoding: "utf8" }));
+}
+
 /** The report `file` behind Abele's own server. @param {string} file @param {...string} more options of `abele view` @returns {Promise<Served>} */
 export async function serveStore(file, ...more) {
   const child = spawn(python(), ["-m", "abele", "view", file, "--port", "0", "--no-browser", "--json", ...more], { cwd: root, env: environment(), stdio: ["ignore", "pipe", "pipe"] });
@@ -121,7 +134,7 @@ export async function visit(served, hash, check, options = {}) {
       if (home.protocol === "file:" && url.protocol === "file:" && url.pathname !== home.pathname) faults.push("request to " + request.url());
     });
     if (options.vision) await (await context.newCDPSession(page)).send("Emulation.setEmulatedVisionDeficiency", { type: options.vision });
-    await page.goto(served.url + hash);
+    await page.goto(served.url.replace(/#.*$/, "") + hash);
     await shown(page, /^#([^?]+)/.exec(hash)?.[1] ?? "verdict");
     const problem = await page.locator(".problem").allTextContents();
     if (!options.problem) assert.deepEqual(problem, [], "the page shows a problem");

@@ -96,7 +96,14 @@ export function small(changes = {}) {
     tile_memory: { limit: 638_976, max: 401_000, mean: 350_000, fits: true, gap: 0, fullest_tile: 7, fullest_ipu: 0, peak_moment: 2, categories: { state: 250_000, "vertex code": 60_000, values: 91_000 } },
     notes: ["One micro-batch."], explanation: null, passes: [], planner: null, wall_seconds: null, runs: 0, provenance: { modelled: [], measured: [], assumed: [] }, band: null, advice: [], ...changes,
   };
+  const { operations, sets } = operationsOf([
+    { name: "begin", kind: "begin", host: 5_000 },
+    { name: "matmul", layer: "fc1", compute: 60_000, sync: 5_000, exchange: 25_000, flops: 4e9, file: "digits.py", line: 12, vertices: 5888, balance: 0.9, exchange_bytes: 65_536, sets: [["amp", 60_000, 5_000]] },
+    { name: "relu", layer: "fc1", compute: 20_000, sync: 5_000, file: "digits.py", line: 13, vertices: 1472, balance: 1, sets: [["map", 20_000, 5_000]] },
+  ]);
   return {
+    "p/0/operations": encode(operations),
+    "p/0/sets": encode(sets),
     index: { schema: 1, abele: "0", title: "", redacted: false, live: false, sources: [], programs: [{ id: 0, name: summary.name, system: summary.system, mode: summary.mode, seconds: summary.seconds, throughput: summary.throughput, fits: summary.tile_memory.fits }] },
     "p/0/summary": summary,
   };

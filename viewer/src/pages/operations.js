@@ -20,6 +20,7 @@ const GROUPINGS = [["layer", "layer"], ["operation", "operation"], ["line", "fil
 /** @type {[Measure, (x: number) => string][]} */
 const MEASURES = [["cycles", cycles], ["bytes", bytes], ["flops", flops]];
 const OPEN_MOST = 60; // of groups in an address
+const SEEN = 18; // rows
 
 /** @type {WeakMap<import("../optree.js").Costs, Map<Grouping, Tree>>} */
 const trees = new WeakMap();
@@ -198,8 +199,20 @@ class OperationsPage {
   #openAsAsked() {
     const asked = this.view().get("open");
     this.open = new Set(asked === "all" ? this.#all() : (asked ?? "").split(".").filter(Boolean).map((id) => parseInt(id, 36)));
-    const top = this.tree.children(-1);
-    if (asked === null && top.length === 1) this.open.add(top[0]);
+    if (asked !== null) return;
+    // Nothing is asked for: the largest groups open, as long as all of it can be seen at once.
+    let seen = this.tree.children(-1).length;
+    for (let more = true; more;) {
+      more = false;
+      for (const node of this.tree.visible(this.open, this.keys[1], true, this.names[1])) {
+        const inside = this.tree.degree(node);
+        if (!this.tree.isGroup(node) || this.open.has(node) || seen + inside > SEEN) continue;
+        this.open.add(node);
+        seen += inside;
+        more = true;
+        break;
+      }
+    }
   }
   #all() {
     const { tree } = this;
