@@ -9,10 +9,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib import resources
+
+_UNPACK = """(async () => {
+  const text = (id) => document.getElementById(id).textContent;
+  const unpacked = (id) => new Response(new Blob([Uint8Array.from(atob(text(id)), (c) => c.charCodeAt(0))]).stream()
+    .pipeThrough(new DecompressionStream("deflate"))).text();
+  for (const [tag, id] of [["style", "packed-style"], ["script", "packed-script"]]) {
+    const node = document.createElement(tag);
+    node.textContent = await unpacked(id);
+    document.body.append(node);
+  }
+})();"""
+"""Takes the place of style and script where they are packed."""
 
 
 def policy(connect: str) -> str:
@@ -24,21 +37,25 @@ def policy(connect: str) -> str:
     )
 
 
-def page(title: str, *, token: str = "", saved: Mapping[str, str] | None = None) -> str:
+def page(title: str, *, token: str = "", saved: Mapping[str, str] | None = None, packed: bool = False) -> str:
     """The page as HTML.
 
     Args:
         title: shown until the script has read the report.
         token: what the server that sends this page wants to see with every question.
         saved: the data by their names, each compressed (zlib) and in base64: then no server is asked.
+        packed: a saved page to stand within another one (``srcdoc`` of an ``iframe``, which has no address of its own):
+            style and script are compressed too, and the policy is that of the page around it.
     """
     style, script = _bundle()
-    head = f'<meta name="token" content="{escape(token)}">'
-    body = ""
+    head, body = f'<meta name="token" content="{escape(token)}">', ""
     if saved is not None:
-        head = f'<meta http-equiv="Content-Security-Policy" content="{policy("none")}">'
         data = json.dumps(dict(saved), separators=(",", ":")).replace("<", "\\u003c")
         body = f'<script type="application/json" id="saved">{data}</script>\n'
+        head = f'<meta http-equiv="Content-Security-Policy" content="{policy("none")}">'
+    if packed:
+        head, body = '<base href="about:srcdoc">', body + _packed("style", style) + _packed("script", script)
+        style, script = "", _UNPACK
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -56,6 +73,11 @@ def page(title: str, *, token: str = "", saved: Mapping[str, str] | None = None)
 </body>
 </html>
 """
+
+
+def _packed(name: str, text: str) -> str:
+    data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return f'<script type="text/plain" id="packed-{name}">{data}</script>\n'
 
 
 @cache

@@ -10,10 +10,10 @@ never looked up by the paths that are asked for.
 from __future__ import annotations
 
 import errno
-import gzip
 import secrets
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,9 +30,6 @@ NAMES = ("127.0.0.1", "localhost")
 LONGEST = 2048
 """Characters of an address; names of a report have some tens."""
 
-COMPRESSED = 1024
-"""Answers of at least so many bytes are compressed."""
-
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -43,12 +40,15 @@ _HEADERS = {
 
 
 class Source(Protocol):
-    """What is shown: ``resource(name)`` is its content and type; another ``version`` makes an open page load again."""
+    """What is shown: content and type by name, and compressed by zlib; another ``version`` makes an open page load
+    again."""
 
     @property
     def version(self) -> str: ...
 
     def resource(self, name: str) -> tuple[bytes, str]: ...
+
+    def compressed(self, name: str) -> tuple[bytes, str]: ...
 
 
 class Live(Protocol):
@@ -127,10 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.FORBIDDEN, "Open the address that `abele view` said: it holds the token.")
         live, source = self.server.live, self.server.source
         if asked.path == "/":
-            html = page("Abele", token=self.server.token).encode()
-            self._send(HTTPStatus.OK, html, "text/html; charset=utf-8")
+            html, packed = page("Abele", token=self.server.token).encode(), self._may_pack()
+            content = zlib.compress(html) if packed else html
+            self._send(HTTPStatus.OK, content, "text/html; charset=utf-8", packed)
         elif asked.path.startswith("/data/"):
-            self._send(HTTPStatus.OK, *_resource(source, unquote(asked.path.removeprefix("/data/"))))
+            packed = self._may_pack()
+            get = source.compressed if packed else source.resource
+            self._send(HTTPStatus.OK, *_resource(get, unquote(asked.path.removeprefix("/data/"))), packed)
         elif asked.path == "/events" and live is not None:
             after = self.headers.get("Last-Event-ID") or query.get("after", [""])[0]
             self._stream(live.events(after))
@@ -144,15 +147,16 @@ class _Handler(BaseHTTPRequestHandler):
         given = self.headers.get("X-Abele-Token") or token or bearer
         return secrets.compare_digest(given.encode("utf-8", "replace"), self.server.token.encode())
 
-    def _send(self, status: int, content: bytes, kind: str) -> None:
-        packed = len(content) >= COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", "")
-        if packed:
-            content = gzip.compress(content, 1)
+    def _may_pack(self) -> bool:
+        """Whether content may be compressed as it is in a report."""
+        return "deflate" in self.headers.get("Accept-Encoding", "")
+
+    def _send(self, status: int, content: bytes, kind: str, packed: bool = False) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         if packed:
-            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Encoding", "deflate")
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
         self._end_headers()
@@ -196,9 +200,9 @@ class _Refused(Exception):
         self.status = status
 
 
-def _resource(source: Source, name: str) -> tuple[bytes, str]:
+def _resource(get: Callable[[str], tuple[bytes, str]], name: str) -> tuple[bytes, str]:
     try:
-        return source.resource(name)
+        return get(name)
     except AbeleError as error:
         status = HTTPStatus.INTERNAL_SERVER_ERROR if isinstance(error, BadReport) else HTTPStatus.NOT_FOUND
         raise _Refused(status, str(error)) from error

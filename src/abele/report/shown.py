@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
+import zlib
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from abele.errors import AbeleError, InvalidOption
 from abele.report.store import Report
+from abele.report.store.read import JSON, as_json
 
 NAME = "profile.pop"
 """The report's file in a folder that ``--report`` names."""
@@ -29,6 +31,9 @@ def report_file(path: Path) -> Path:
 
 
 _MAKE = "Write one with `abele profile MODEL --report DIR` or `abele run SCRIPT --report DIR`."
+
+MOST_PAIRED = 4
+"""Of so many programs, each is compared with each other one in a saved page."""
 
 
 class Shown:
@@ -52,25 +57,53 @@ class Shown:
 
     def resource(self, name: str) -> tuple[bytes, str]:
         """What a page asks for, by the names of ``docs/report_store.md``, and its content type."""
+        found = self._find(name)
+        return found[0].resource(found[1]) if isinstance(found, tuple) else (as_json(found), JSON)
+
+    def compressed(self, name: str) -> tuple[bytes, str]:
+        """The same, compressed by zlib."""
+        found = self._find(name)
+        return found[0].compressed(found[1]) if isinstance(found, tuple) else (zlib.compress(as_json(found)), JSON)
+
+    def names(self) -> list[str]:
+        """Names that are answered: all, but of comparisons those with the first program where there are many."""
+        found, programs, sources = ["index"], 0, 0
+        for report in self._now():
+            for name in report.names():
+                match name.split("/"):
+                    case ["p", number, *rest]:
+                        found.append("/".join(("p", str(programs + int(number)), *rest)))
+                    case ["source", number]:
+                        found.append(f"source/{sources + int(number)}")
+            index = report.index()
+            programs += len(index["programs"])
+            sources += len(index["sources"])
+        pairs = permutations(range(programs), 2) if programs <= MOST_PAIRED else [(0, b) for b in range(1, programs)]
+        return [*found, *(f"compare/{a}/{b}" for a, b in pairs)]
+
+    def _now(self) -> list[Report]:
         with self._lock:
-            reports = [file.now() for file in self._files]
+            return [file.now() for file in self._files]
+
+    def _find(self, name: str) -> tuple[Report, str] | dict[str, Any]:
+        """The report that answers and the name there, or the answer of all of them together."""
+        reports = self._now()
         if len(reports) == 1:
-            return reports[0].resource(name)
+            return reports[0], name
         indices = [report.index() for report in reports]
         match name.split("/"):
             case ["index"]:
-                return _json(_joined(indices))
+                return _joined(indices)
             case ["compare", a, b] if a.isdecimal() and b.isdecimal():
                 (one, a_there), (other, b_there) = (_place(int(n), indices, "programs", name) for n in (a, b))
-                return _json(reports[one].compare(a_there, b_there, reports[other]))
+                return reports[one].compare(a_there, b_there, reports[other])
             case ["p", number, *rest] if number.isdecimal():
                 at, there = _place(int(number), indices, "programs", name)
-                return reports[at].resource("/".join(("p", str(there), *rest)))
+                return reports[at], "/".join(("p", str(there), *rest))
             case ["source", number] if number.isdecimal():
                 at, there = _place(int(number), indices, "sources", name)
-                return reports[at].resource(f"source/{there}")
-            case _:
-                return reports[0].resource(name)
+                return reports[at], f"source/{there}"
+        return reports[0], name
 
 
 class _File:
@@ -121,7 +154,3 @@ def _joined(indices: Sequence[dict[str, Any]]) -> dict[str, Any]:
     titles = " | ".join(index["title"] for index in indices)
     redacted = any(index["redacted"] for index in indices)
     return indices[0] | {"title": titles, "redacted": redacted, "programs": programs, "sources": sources}
-
-
-def _json(value: Any) -> tuple[bytes, str]:
-    return json.dumps(value, separators=(",", ":")).encode(), "application/json"

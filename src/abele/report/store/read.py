@@ -113,14 +113,18 @@ class Report:
 
     def packet(self, name: str) -> bytes:
         """The packet of that name, ``p/0/operations`` for example."""
+        try:
+            return zlib.decompress(self._stored(name))
+        except zlib.error as error:
+            raise self._damaged(error) from error
+
+    def _stored(self, name: str) -> bytes:
+        """A packet as it lies in the file, compressed."""
         parts = name.split("/", 2)
         if len(parts) == 3 and parts[0] == "p" and parts[1].isascii() and parts[1].isdigit():
             rows = self._ask("select data from packet where program = ? and name = ?", int(parts[1]), parts[2])
             if rows:
-                try:
-                    return zlib.decompress(rows[0][0])
-                except zlib.error as error:
-                    raise self._damaged(error) from error
+                return rows[0][0]
         known = ["index", "compare/0/0", "source/0", *(f"p/0/{table}" for table in ("summary", *TABLES))]
         raise InvalidOption(f"The report has no {name!r}", remedy=suggest(name, known))
 
@@ -131,18 +135,26 @@ class Report:
             InvalidOption: the report has nothing of that name.
             BadReport: it has, and it is damaged.
         """
+        answer = self._answer(name)
+        return (self.packet(name), PACKET) if answer is None else (as_json(answer), JSON)
+
+    def compressed(self, name: str) -> tuple[bytes, str]:
+        """The same, compressed by zlib: packets as they lie in the file, without work."""
+        answer = self._answer(name)
+        return (self._stored(name), PACKET) if answer is None else (zlib.compress(as_json(answer)), JSON)
+
+    def _answer(self, name: str) -> dict[str, Any] | None:
+        """What is answered as JSON; ``None`` for the name of a packet."""
         match name.split("/"):
             case ["index"]:
-                answer = self.index()
+                return self.index()
             case ["p", program, "summary"] if program.isdigit():
-                answer = self.summary(int(program))
+                return self.summary(int(program))
             case ["source", number] if number.isdigit():
-                answer = self.source(int(number))
+                return self.source(int(number))
             case ["compare", a, b] if a.isdigit() and b.isdigit():
-                answer = self.compare(int(a), int(b))
-            case _:
-                return self.packet(name), PACKET
-        return json.dumps(answer, separators=(",", ":")).encode(), JSON
+                return self.compare(int(a), int(b))
+        return None
 
     def names(self) -> list[str]:
         """Every name that ``resource`` answers, comparisons apart."""
@@ -184,6 +196,11 @@ class Report:
                 f"The report {str(self.path)!r} is of {which} Abele: it has schema {version}, this one reads {SCHEMA}",
                 remedy="Read it with the Abele that made it, or make the report again with this one.",
             )
+
+
+def as_json(value: Any) -> bytes:
+    """A document as it is sent."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _check_file(path: Path) -> None:

@@ -1,0 +1,103 @@
+"""A report as one HTML file: the viewer and the data inside, so that it opens from a disk, without a network.
+
+What would make the file larger than ``LARGEST`` is left out, the finest data first, and the page says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from abele.report.page import page
+from abele.report.store.packet import Words, decode, encode
+
+LARGEST = 25 * 2**20
+"""Bytes of a page."""
+
+FINEST = (
+    (r"p/\d+/columns", "numbers of single tiles (bins of several are there)"),
+    (r"p/\d+/raster/1/\d+", "the finest bins of tiles over time"),
+    (r"p/\d+/placements|p/\d+/traffic", "addresses in a tile, and who sends to whom"),
+    (r"p/\d+/sets", "compute sets"),
+    (r"p/\d+/raster/[23]/\d+", "finer bins of tiles over time"),
+    (r"p/\d+/tensors|p/\d+/pipeline", "single tensors, and the stages of pipelines"),
+    (r"compare/.*", "comparisons"),
+    (r"p/\d+/raster/.*|p/\d+/moments|p/\d+/liveness", "the program over time"),
+    (r"p/\d+/tiles", "the tiles' memory"),
+    (r"source/\d+", "sources"),
+    (r"p/\d+/operations", "operations"),
+)
+"""What is left out where there is too much, in this order: names, and how the page calls it."""
+
+PATH = re.compile(r"[^\s'\"(,]+\.py\b")
+"""A Python file, in a text."""
+
+
+class Data(Protocol):
+    """What is saved: every name that there is, and the content and type of each, compressed by zlib."""
+
+    def names(self) -> list[str]: ...
+
+    def compressed(self, name: str) -> tuple[bytes, str]: ...
+
+
+def saved_page(report: Data, *, redact: bool = False, largest: int = LARGEST, packed: bool = False) -> str:
+    """The page.
+
+    Args:
+        redact: leave out the text of sources, and the names of files.
+        largest: bytes that the page may have. Verdict and index are there in any case.
+        packed: the viewer itself compressed too, see ``page``.
+    """
+    names = report.names()
+    held = {name: report.compressed(name)[0] for name in names if not (redact and name.startswith("source/"))}
+    if redact:
+        held = {name: _redacted(name, data) for name, data in held.items()}
+    index = json.loads(zlib.decompress(held["index"]))
+    room = (largest - len(page("", saved={}, packed=packed)) - 1000) * 3 // 4
+    left_out = [words for pattern, words in FINEST if _leave_out(pattern, held, room)]
+    if left_out:
+        index["thinned"] = f"This page is thinned to {largest / 2**20:.3g} MiB. Left out: {'; '.join(left_out)}."
+    held["index"] = _json(index)
+    in_page = {name: base64.b64encode(data).decode() for name, data in held.items()}
+    return page(index["title"] or "Abele", saved=in_page, packed=packed)
+
+
+def _leave_out(pattern: str, held: dict[str, bytes], room: int) -> bool:
+    """Leave out what is called so if all of it takes more than ``room`` bytes; whether something was."""
+    if sum(map(len, held.values())) + 40 * len(held) <= room:
+        return False
+    names = [name for name in held if re.fullmatch(pattern, name)]
+    for name in names:
+        del held[name]
+    return bool(names)
+
+
+def _redacted(name: str, data: bytes) -> bytes:
+    """The same without names of files."""
+    if name.endswith("/operations"):
+        packet = decode(zlib.decompress(data))
+        nowhere = {"file": Words.of([""] * packet.count), "line": [0] * packet.count}
+        return zlib.compress(encode(packet.columns | nowhere, **packet.header))
+    if name != "index" and not re.fullmatch(r"p/\d+/summary|compare/.*", name):
+        return data
+    document = _without_paths(json.loads(zlib.decompress(data)))
+    return _json(document | {"sources": [], "redacted": True} if name == "index" else document)
+
+
+def _without_paths(value: Any) -> Any:
+    if isinstance(value, str):
+        return PATH.sub("….py", value)
+    if isinstance(value, dict):
+        return {key: _without_paths(each) for key, each in value.items()}
+    if isinstance(value, Iterable):
+        return [_without_paths(each) for each in value]
+    return value
+
+
+def _json(value: Any) -> bytes:
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode())
