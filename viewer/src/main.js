@@ -38,6 +38,7 @@ class Frame {
           make("button", { onclick: () => this.#copyLink(), title: "Copy a link to exactly this" }, "Copy link"),
           make("button", { onclick: () => this.#theme(), title: "Light or dark" }, "◐"),
           make("button", { onclick: () => this.help.showModal(), title: "Keys (?)" }, "?"))),
+      source.index.thinned ? make("p", { class: "note thinned", role: "note" }, source.index.thinned) : "",
       this.main, make("div", { id: "said", class: "hidden-but-said", "aria-live": "polite" }), this.help);
     this.state.on((now, before) => this.#changed(now, before));
     addEventListener("keydown", (e) => this.#key(e));

@@ -1,6 +1,32 @@
-"""Reports: draw a profile, and compute nothing that is not in its JSON. On the console, and as one HTML file."""
+"""Reports: draw what cost charged, and compute nothing that is not in it. On the console, and in the browser.
+
+``open`` shows a report's file in a notebook; ``shown.py`` is what is shown, ``server.py`` and ``saved.py`` bring it into
+a browser, ``store/`` is the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from abele.report.console import comparison, summary
 from abele.report.html import html_report
 
-__all__ = ["comparison", "html_report", "summary"]
+if TYPE_CHECKING:
+    from abele.report.shown import Shown
+
+__all__ = ["comparison", "html_report", "open", "summary"]
+
+
+def open(path: str | Path, compare: str | Path | None = None) -> Shown:
+    """A report's file (or the folder that it is in) for a notebook, which shows it as a cell's result.
+
+    Args:
+        compare: another report, to be held against it.
+
+    Raises:
+        InvalidOption, BadReport: a file is missing or no report.
+    """
+    from abele.report.shown import Shown
+
+    return Shown(Path(path), *([] if compare is None else [Path(compare)]))

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from abele.report.page import page
-from abele.report.store.packet import Words, decode, encode
+from abele.report.store.packet import Column, Words, decode, encode
 
 LARGEST = 25 * 2**20
 """Bytes of a page."""
@@ -68,13 +68,34 @@ def saved_page(report: Data, *, redact: bool = False, largest: int = LARGEST, pa
 
 
 def _leave_out(pattern: str, held: dict[str, bytes], room: int) -> bool:
-    """Leave out what is called so if all of it takes more than ``room`` bytes; whether something was."""
+    """Leave out what is called so if all of it takes more than ``room`` bytes; whether something was.
+
+    A table of a program stays, without rows, so that the pages that need more than it are not in want of it; a raster
+    is taken off the summary.
+    """
     if sum(map(len, held.values())) + 40 * len(held) <= room:
         return False
     names = [name for name in held if re.fullmatch(pattern, name)]
     for name in names:
-        del held[name]
+        match name.split("/"):
+            case ["p", _, "raster", *_]:
+                del held[name]
+            case ["p", *_]:
+                packet = decode(zlib.decompress(held[name]))
+                none = {column: _first_none(values) for column, values in packet.columns.items()}
+                held[name] = zlib.compress(encode(none, **packet.header, thinned=True))
+            case _:
+                del held[name]
+    for program in {name.split("/")[1] for name in names if "/raster/" in name}:
+        summary = json.loads(zlib.decompress(held[f"p/{program}/summary"]))
+        summary["rasters"] = [r for r in summary["rasters"] if f"p/{program}/raster/{r[0]}/{r[1]}" in held]
+        held[f"p/{program}/summary"] = _json(summary)
     return bool(names)
+
+
+def _first_none(column: Column) -> Column:
+    """The same column without rows."""
+    return Words((), column.index[:0]) if isinstance(column, Words) else column[:0]
 
 
 def _redacted(name: str, data: bytes) -> bytes:

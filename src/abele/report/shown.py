@@ -81,6 +81,17 @@ class Shown:
         pairs = permutations(range(programs), 2) if programs <= MOST_PAIRED else [(0, b) for b in range(1, programs)]
         return [*found, *(f"compare/{a}/{b}" for a, b in pairs)]
 
+    def summaries(self) -> list[dict[str, Any]]:
+        """What is shown first of each program."""
+        return [report.summary(program["id"]) for report in self._now() for program in report.index()["programs"]]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: a verdict, a picture, and the viewer in a frame."""
+        from abele.report.notebook import bundle
+
+        files = " --compare ".join(str(file.path) for file in self._files)
+        return bundle(self, self.summaries(), f"All of it: abele view {files}")
+
     def _now(self) -> list[Report]:
         with self._lock:
             return [file.now() for file in self._files]
