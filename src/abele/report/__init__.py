@@ -1,7 +1,7 @@
 """Reports: draw what cost charged, and compute nothing that is not in it. On the console, and in the browser.
 
-``open`` shows a report's file in a notebook; ``shown.py`` is what is shown, ``server.py`` and ``saved.py`` bring it into
-a browser, ``store/`` is the file.
+``open`` shows a report's file in a notebook; ``shown.py`` is what is shown, ``server.py`` and ``saved.py`` bring it
+into a browser, ``store/`` is the file.
 """
 
 from __future__ import annotations
