@@ -29,19 +29,23 @@ const known = new WeakMap();
 export function costs(table, sets) {
   const before = known.get(table);
   if (before) return before;
-  const n = table.count, parent = table.numbers("parent"), times = table.numbers("times"), kind = table.words("kind");
+  const n = table.count, times = table.numbers("times"), count = table.numbers("count"), kind = table.words("kind");
   const folded = kind.distinct.map((word) => word === "call" || word === "repeat");
+  const inside = table.words("function").index, callee = calleeOf(table), runs = runsOf(table, callee);
   /** @type {Record<string, Float64Array>} */
   const parts = {};
-  const cycles = new Float64Array(n);
+  const cycles = new Float64Array(n), body = new Float64Array(runs.length);
   for (const part of PARTS) {
     const once = table.numbers(part), own = (parts[part] = new Float64Array(n));
-    for (let i = 0; i < n; i++) own[i] = once[i] * times[i];
-    for (let i = 0; i < n; i++) if (parent[i] >= 0) own[parent[i]] -= once[i] * times[i];
+    body.fill(0);
+    for (let i = 0; i < n; i++) body[inside[i]] += once[i] * times[i];
     for (let i = 0; i < n; i++) {
-      if (folded[kind.index[i]] && own[i] < 0.5) own[i] = 0; // of a pipeline the bodies overlap
-      cycles[i] += own[i];
+      own[i] = once[i] * times[i];
+      if (!folded[kind.index[i]]) continue;
+      if (callee[i] >= 0) own[i] -= (body[callee[i]] / runs[callee[i]]) * times[i] * count[i];
+      if (own[i] < 0.5) own[i] = 0; // of a pipeline the bodies overlap
     }
+    for (let i = 0; i < n; i++) cycles[i] += own[i];
   }
   const bytes = new Float64Array(n), flops = new Float64Array(n), weighed = new Float64Array(n);
   const [near, far, streamed, arithmetic, balance] = ["exchange_bytes", "link_bytes", "streamed_bytes", "flops", "balance"].map((name) => table.numbers(name));
@@ -65,6 +69,20 @@ export function costs(table, sets) {
   const answer = { table, sets, count: n, members: members.slice(0, used), parts, cycles, bytes, flops, weighed, firstSet, setStop };
   known.set(table, answer);
   return answer;
+}
+
+/** The function, as a place among the words of `function`, that a call or repeat runs; -1 of all others. @param {Table} table */
+function calleeOf(table) {
+  const functions = table.words("function").distinct, callees = table.words("callee");
+  const place = new Map(functions.map((name, i) => [name, i])), known = callees.distinct.map((name) => (name === "" ? -1 : place.get(name) ?? -1));
+  return Int32Array.from(callees.index, (word) => known[word]);
+}
+
+/** How often each function is run in a device iteration, at least once. @param {Table} table @param {Int32Array} callee */
+function runsOf(table, callee) {
+  const runs = new Float64Array(table.words("function").distinct.length), times = table.numbers("times"), count = table.numbers("count");
+  for (let i = 0; i < callee.length; i++) if (callee[i] >= 0) runs[callee[i]] += times[i] * count[i];
+  return runs.map((value) => value || 1);
 }
 
 /** The row of a stable key, or -1. @param {Table} table @param {string | null} key */
@@ -126,9 +144,9 @@ function each(words, of, members, group) {
 
 /**
  * Groups numbered anew; with `join` without those that hold nothing but one other group, whose name gets theirs before it.
- * @param {Groups} groups @param {Int32Array} of group of each item @param {Map<number, number>} rows @param {boolean} join
+ * @param {Groups} groups @param {Int32Array} of group of each item @param {boolean} join
  */
-function settle(groups, of, rows, join) {
+function settle(groups, of, join) {
   const total = groups.label.length, inside = new Int32Array(total), direct = new Int32Array(total), fresh = new Int32Array(total);
   for (const parent of groups.parent) if (parent >= 0) inside[parent]++;
   for (const group of of) if (group >= 0) direct[group]++;
@@ -136,10 +154,8 @@ function settle(groups, of, rows, join) {
   const label = [];
   /** @type {number[]} */
   const parent = [];
-  /** @type {Map<number, number>} */
-  const moved = new Map();
   for (let g = 0; g < total; g++) {
-    const above = groups.parent[g], row = rows.get(g);
+    const above = groups.parent[g];
     if (join && above >= 0 && inside[above] === 1 && direct[above] === 0) {
       fresh[g] = fresh[above];
       label[fresh[g]] += "." + groups.label[g];
@@ -148,9 +164,8 @@ function settle(groups, of, rows, join) {
     fresh[g] = label.length;
     label.push(groups.label[g]);
     parent.push(above < 0 ? -1 : fresh[above]);
-    if (row !== undefined) moved.set(fresh[g], row);
   }
-  return { label, parent: Int32Array.from(parent), rows: moved, of: of.map((group) => (group < 0 ? -1 : fresh[group])) };
+  return { label, parent: Int32Array.from(parent), of: of.map((group) => (group < 0 ? -1 : fresh[group])) };
 }
 
 /**
@@ -168,8 +183,6 @@ export class Tree {
     /** @type {Int32Array | null} */
     this.itemSet = null;
     let of = new Int32Array(members.length);
-    /** The operation that a group stands for, of the program's own tree. @type {Map<number, number>} */
-    this.groupRow = new Map();
     if (grouping === "layer") {
       const layers = table.words("layer");
       each(layers, of, members, (layer) => (layer === "" ? groups.under(-1, "(no layer)") : layer.split(".").reduce((above, part) => groups.under(above, part), -1)));
@@ -180,20 +193,12 @@ export class Tree {
       each(files, of, members, (file) => groups.under(-1, file || "(no file)"));
       for (let i = 0; i < of.length; i++) if (files.at(members[i])) of[i] = groups.under(of[i], "line " + line[members[i]]);
     } else if (grouping === "program") {
-      const parent = table.numbers("parent"), kind = table.words("kind"), names = table.words("name"), count = table.numbers("count");
-      const group = new Int32Array(table.count).fill(-1);
-      for (let i = 0; i < table.count; i++) {
-        if (kind.at(i) !== "call" && kind.at(i) !== "repeat") continue;
-        const id = groups.label.length;
-        groups.label.push(names.at(i) + (kind.at(i) === "repeat" ? ` ×${count[i]}` : ""));
-        groups.parent.push(parent[i] < 0 ? -1 : group[parent[i]]);
-        this.groupRow.set(id, i);
-        group[i] = id;
-      }
-      for (let i = 0; i < of.length; i++) {
-        const row = members[i];
-        of[i] = group[row] >= 0 ? group[row] : parent[row] < 0 ? -1 : group[parent[row]];
-      }
+      // A function is where it is first run from; all its runs are one.
+      const functions = table.words("function"), callee = calleeOf(table), runs = runsOf(table, callee), caller = new Int32Array(runs.length).fill(-1);
+      for (let i = 0; i < table.count; i++) if (callee[i] >= 0 && caller[callee[i]] < 0) caller[callee[i]] = i;
+      /** @type {(place: number) => number} */
+      const made = (place) => (caller[place] < 0 ? -1 : groups.under(made(functions.index[caller[place]]), functions.distinct[place] + (runs[place] > 1 ? ` ×${runs[place]}` : "")));
+      each(functions, of, members, (name) => made(functions.distinct.indexOf(name)));
     } else {
       let count = 0;
       for (const row of members) count += Math.max(1, costs.setStop[row] - costs.firstSet[row]);
@@ -207,8 +212,7 @@ export class Tree {
       const vertices = sets.words("vertex");
       for (let i = 0; i < count; i++) of[i] = groups.under(-1, which[i] < 0 ? "(no vertex)" : vertices.at(which[i]) || "(copies)");
     }
-    const settled = settle(groups, of, this.groupRow, grouping === "layer");
-    this.groupRow = settled.rows;
+    const settled = settle(groups, of, grouping === "layer");
     this.label = settled.label;
     this.parent = settled.parent;
     this.groups = settled.label.length;
@@ -254,7 +258,7 @@ export class Tree {
   /** @param {number} node @returns {number} its operation, or -1 of a group */
   row(node) {
     const item = this.item(node);
-    return item < 0 ? this.groupRow.get(node) ?? -1 : this.itemRow[item];
+    return item < 0 ? -1 : this.itemRow[item];
   }
   /** @param {number} node @returns {number} its compute set, or -1 */
   set(node) {
@@ -342,11 +346,7 @@ export class Tree {
    * @param {number} node @param {Measure} measure */
   value(node, measure) {
     const { costs } = this;
-    if (node < this.groups) {
-      const row = this.groupRow.get(node);
-      if (row !== undefined && measure === "cycles") return costs.table.numbers("cycles")[row] * costs.table.numbers("times")[row];
-      return this.sum(measure, costs[measure])[node];
-    }
+    if (node < this.groups) return this.sum(measure, costs[measure])[node];
     const set = this.set(node), row = this.itemRow[this.item(node)];
     if (set < 0) return costs[measure][row];
     const times = costs.table.numbers("times")[row];

@@ -9,22 +9,23 @@ import { encode, operationsOf } from "./stub.js";
 
 const buffer = (/** @type {Uint8Array} */ packet) => /** @type {ArrayBuffer} */ (packet.buffer);
 
-/** Two calls of a body of two steps, in a loop of four turns, and a step after it. */
+/** A function of two steps, called twice in a loop of four turns; another for the second layer; and a step after it. */
 function made() {
   const { operations, sets } = operationsOf([
     { name: "begin", kind: "begin", host: 100 },
-    { name: "loop", kind: "repeat", count: 4, compute: 4 * 2 * 30, sync: 4 * 2 * 10 + 7 },
-    { name: "call a", kind: "call", parent: 1, times: 4, layer: "net.layer.0", compute: 30, sync: 10 },
-    { name: "matmul", parent: 2, times: 4, layer: "net.layer.0", compute: 20, sync: 5, flops: 1000, file: "m/net.py", line: 7, vertices: 3, balance: 0.5, exchange_bytes: 64, sets: [["amp", 20, 5]] },
-    { name: "relu", parent: 2, times: 4, layer: "net.layer.0", compute: 10, sync: 5, file: "m/net.py", line: 8, vertices: 1, balance: 1, sets: [["map", 4, 2], ["copy", 6, 3]] },
-    { name: "call a", kind: "call", parent: 1, times: 4, layer: "net.layer.1", compute: 30, sync: 10 },
-    { name: "matmul", parent: 5, times: 4, layer: "net.layer.1", compute: 20, sync: 5, flops: 1000, file: "m/net.py", line: 7, vertices: 3, balance: 0.5, exchange_bytes: 64, like: 3 },
-    { name: "relu", parent: 5, times: 4, layer: "net.layer.1", compute: 10, sync: 5, file: "m/net.py", line: 8, vertices: 1, balance: 1, like: 4 },
+    { name: "loop", kind: "repeat", callee: "body", count: 4, compute: 4 * 3 * 30, sync: 4 * 3 * 10 + 7 },
+    { name: "call a", kind: "call", function: "body", callee: "a", parent: 1, times: 4, layer: "net.layer.0", compute: 30, sync: 10 },
+    { name: "matmul", function: "a", parent: 2, times: 8, layer: "net.layer.0", compute: 20, sync: 5, flops: 1000, file: "m/net.py", line: 7, vertices: 3, balance: 0.5, exchange_bytes: 64, sets: [["amp", 20, 5]] },
+    { name: "relu", function: "a", parent: 2, times: 8, layer: "net.layer.0", compute: 10, sync: 5, file: "m/net.py", line: 8, vertices: 1, balance: 1, sets: [["map", 4, 2], ["copy", 6, 3]] },
+    { name: "call a", kind: "call", function: "body", callee: "a", parent: 1, times: 4, layer: "net.layer.0", compute: 30, sync: 10 },
+    { name: "call b", kind: "call", function: "body", callee: "b", parent: 1, times: 4, layer: "net.layer.1", compute: 30, sync: 10 },
+    { name: "matmul", function: "b", parent: 6, times: 4, layer: "net.layer.1", compute: 20, sync: 5, flops: 1000, file: "m/net.py", line: 7, vertices: 3, balance: 0.5, exchange_bytes: 64, like: 3 },
+    { name: "relu", function: "b", parent: 6, times: 4, layer: "net.layer.1", compute: 10, sync: 5, file: "m/net.py", line: 8, vertices: 1, balance: 1, like: 4 },
     { name: "loss", layer: "head", compute: 50, file: "m/train.py", line: 70, vertices: 2, balance: 1, sets: [["reduce", 50, 0]] },
   ]);
   return costs(decode(buffer(encode(operations))), decode(buffer(encode(sets))));
 }
-const WHOLE = 100 + (4 * 2 * 40 + 7) + 50;
+const WHOLE = 100 + (4 * 3 * 40 + 7) + 50;
 
 test("what operations take adds up to the whole, each part once", () => {
   const found = made();
@@ -48,13 +49,13 @@ test("layers: chains are one, numbered ones are repeats, sets are under their op
   assert.ok(net >= 0);
   assert.equal(tree.repeats(net), 2);
   assert.equal(tree.repeats(tree.label.indexOf("head")), 0);
-  assert.equal(tree.value(net, "cycles"), 4 * 2 * 40);
-  assert.equal(tree.value(net, "flops"), 4 * 2 * 1000);
-  for (const row of [4, 7]) {
+  assert.equal(tree.value(net, "cycles"), 4 * 3 * 40);
+  assert.equal(tree.value(net, "flops"), 4 * 3 * 1000);
+  for (const row of [4, 8]) {
     const item = tree.groups + tree.itemRow.indexOf(row), under = tree.children(item);
     assert.deepEqual([...under].map((node) => tree.costs.sets.words("vertex").at(tree.set(node))), ["map", "copy"]);
     assert.deepEqual([...under].map((node) => [tree.above(node), tree.row(node), tree.level(node)]), [[item, row, 3], [item, row, 3]]);
-    assert.deepEqual([...under].map((node) => tree.value(node, "cycles")), [24, 36]);
+    assert.deepEqual([...under].map((node) => tree.value(node, "cycles")), row === 4 ? [48, 72] : [24, 36]);
   }
 });
 
@@ -63,29 +64,30 @@ test("rows in sight: what is open, siblings in order", () => {
   const key = (/** @type {number} */ node) => tree.value(node, "cycles");
   const names = (/** @type {Int32Array} */ rows) => [...rows].map((node) => (tree.isGroup(node) ? tree.label[node] : "  " + tree.row(node)));
   assert.deepEqual(names(tree.visible(new Set(), key, true, "cycles")), ["matmul", "relu", "begin", "loss", "loop"]);
-  assert.deepEqual(names(tree.visible(new Set([tree.label.indexOf("relu")]), key, false, "cycles")), ["loop", "loss", "begin", "relu", "  4", "  7", "matmul"]);
-  assert.deepEqual([...tree.flat(key, true, "cycles")].map((node) => tree.row(node)), [0, 3, 6, 4, 7, 8, 1]);
+  assert.deepEqual(names(tree.visible(new Set([tree.label.indexOf("relu")]), key, false, "cycles")), ["loop", "loss", "begin", "relu", "  8", "  4", "matmul"]);
+  assert.deepEqual([...tree.flat(key, true, "cycles")].map((node) => tree.row(node)), [3, 4, 0, 7, 8, 9, 1]);
 });
 
-test("the program's own tree", () => {
-  const tree = new Tree(made(), "program");
-  const loop = tree.label.indexOf("loop ×4");
-  assert.equal(tree.value(loop, "cycles"), 4 * 2 * 40 + 7);
-  assert.equal(tree.children(loop).length, 3, "two calls, and the loop itself");
+test("the program's own tree: a function is where it is first run from", () => {
+  const tree = new Tree(made(), "program"), at = (/** @type {string} */ label) => tree.label.indexOf(label);
+  assert.deepEqual(tree.label, ["body ×4", "a ×8", "b ×4"]);
+  assert.deepEqual([...tree.parent], [-1, at("body ×4"), at("body ×4")]);
+  assert.equal(tree.value(at("a ×8"), "cycles"), 8 * 40);
+  assert.deepEqual([...tree.children(-1)].map((node) => (tree.isGroup(node) ? tree.label[node] : tree.row(node))), ["body ×4", 0, 1, 9]);
 });
 
 test("search: words, layers, lines, expressions", () => {
   const { table } = made();
   const rows = (/** @type {string} */ text) => [...searched(table, text)].flatMap((hit, i) => (hit ? [i] : []));
-  assert.deepEqual(rows("MATMUL"), [3, 6]);
-  assert.deepEqual(rows("layer.1"), [5, 6, 7]);
-  assert.deepEqual(rows("net.py:7"), [3, 6]);
-  assert.deepEqual(rows("/^(loss|be.*)$/"), [0, 8]);
+  assert.deepEqual(rows("MATMUL"), [3, 7]);
+  assert.deepEqual(rows("layer.1"), [6, 7, 8]);
+  assert.deepEqual(rows("net.py:7"), [3, 7]);
+  assert.deepEqual(rows("/^(loss|be.*)$/"), [0, 9]);
   assert.deepEqual(rows("/MATMUL/"), []);
-  assert.deepEqual(rows("/MATMUL/i"), [3, 6]);
+  assert.deepEqual(rows("/MATMUL/i"), [3, 7]);
   assert.deepEqual(rows("nowhere"), []);
   assert.throws(() => rows("/(/"), SyntaxError);
-  assert.equal(rowOf(table, table.words("key").at(6)), 6);
+  assert.equal(rowOf(table, table.words("key").at(7)), 7);
   assert.equal(rowOf(table, "nothing"), -1);
 });
 
@@ -100,8 +102,8 @@ test("a flame's blocks lie side by side, under what they are part of", () => {
     assert.ok(end <= 1 + 1e-9);
   }
   assert.equal(drawn.filter((block) => block.level === 1).reduce((sum, block) => sum + block.width, 0).toFixed(9), "1.000000000");
-  const thin = blocks(tree, "cycles", -1, 0.3).filter((block) => block.node === -2);
+  const thin = blocks(tree, "cycles", -1, 0.16).filter((block) => block.node === -2);
   assert.ok(thin.length > 0, "what is too thin stands together");
   const zoomed = blocks(tree, "cycles", tree.label.indexOf("head"), 1e-6);
-  assert.deepEqual(zoomed.map((block) => [block.node === -1 ? "all" : tree.isGroup(block.node) ? tree.label[block.node] : tree.row(block.node), block.width]), [["all", 1], ["head", 1], [8, 1]]);
+  assert.deepEqual(zoomed.map((block) => [block.node === -1 ? "all" : tree.isGroup(block.node) ? tree.label[block.node] : tree.row(block.node), block.width]), [["all", 1], ["head", 1], [9, 1]]);
 });

@@ -76,7 +76,7 @@ const WORDS = ["function", "callee", "layer", "file", "phase", "types", "stream"
 export function operationsOf(rows) {
   /** @type {Record<string, any>} */
   const operations = { id: rows.map((_, i) => i), parent: rows.map((row) => row.parent ?? -1), key: rows.map((row, i) => `${row.layer ?? ""}/${row.name}/${i}`), kind: rows.map((row) => row.kind ?? "step"), name: rows.map((row) => row.name) };
-  for (const name of WORDS) operations[name] = rows.map((row) => row[name] ?? "");
+  for (const name of WORDS) operations[name] = rows.map((row) => row[name] ?? (name === "function" ? "main" : ""));
   for (const name of NUMBERS) operations[name] = rows.map((row) => row[name] ?? 0);
   operations.like = rows.map((row, i) => row.like ?? (row.sets ? i : -1));
   operations.times = rows.map((row) => row.times ?? 1);
