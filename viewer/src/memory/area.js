@@ -5,7 +5,7 @@ import { say, table } from "../dom.js";
 import { bytes, cycles, plain } from "../format.js";
 import { look } from "./categories.js";
 import { drawScale } from "./columns.js";
-import { moved, zoomed } from "./view.js";
+import { moved, zoomed } from "./range.js";
 
 const AXIS = 20; // pixels below the area
 

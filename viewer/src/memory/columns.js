@@ -3,7 +3,7 @@
 import { Chart, colour, fill, limitLine } from "../chart.js";
 import { table } from "../dom.js";
 import { bytes, plain } from "../format.js";
-import { moved, zoomed } from "./view.js";
+import { moved, zoomed } from "./range.js";
 import { look } from "./categories.js";
 import { fullestOn } from "./tiles.js";
 

@@ -1,8 +1,7 @@
 // The tensors of a program: what they are called, where they come from, how much of them a tile holds and when.
 
 import { where } from "../format.js";
-import { CATEGORIES } from "./categories.js";
-import { Runs } from "./tiles.js";
+import { TileColumns } from "../tiles.js";
 
 export class Tensors {
   /** @param {import("../packet.js").Table} table @param {import("../packet.js").Table} columns @param {import("../packet.js").Table} operations @param {number} moments */
@@ -10,7 +9,7 @@ export class Tensors {
     this.count = table.count;
     this.operations = operations;
     this.moments = moments;
-    this.runs = new Runs(columns);
+    this.homes = new TileColumns(columns);
     this.names = table.words("name");
     this.sources = table.words("source");
     this.types = table.words("type");
@@ -24,7 +23,6 @@ export class Tensors {
     this.ipu = table.numbers("ipu");
     this.operation = table.numbers("operation");
     this.home = table.numbers("home");
-    this.order = this.categories.distinct.map((name) => (CATEGORIES.indexOf(name) + 100) % 100);
   }
 
   /** @param {import("../main.js").Context} context */
@@ -74,7 +72,7 @@ export class Tensors {
       if (this.ipu[row] !== ipu) continue;
       const column = this.home[row];
       let bytes = known.get(column);
-      if (bytes === undefined) known.set(column, (bytes = this.runs.at(column, tile)));
+      if (bytes === undefined) known.set(column, (bytes = this.homes.at(column, tile)));
       found[row] = bytes * this.copies[row];
     }
     return found;
@@ -84,7 +82,7 @@ export class Tensors {
   passingAt(moment, ipus, tiles) {
     const bytes = new Float64Array(ipus * tiles);
     for (let row = 0; row < this.count; row++) {
-      if (!this.always[row] && this.alive(row, moment)) this.runs.addTo(bytes, this.ipu[row] * tiles, this.home[row], this.copies[row]);
+      if (!this.always[row] && this.alive(row, moment)) this.homes.add(this.home[row], bytes.subarray(this.ipu[row] * tiles, (this.ipu[row] + 1) * tiles), this.copies[row]);
     }
     return bytes;
   }

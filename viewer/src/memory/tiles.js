@@ -62,39 +62,6 @@ export class Tiles {
   }
 }
 
-/** Runs of neighbouring tiles with one number (the table `columns`). */
-export class Runs {
-  /** @param {import("../packet.js").Table} table */
-  constructor(table) {
-    this.stop = table.numbers("stop");
-    this.value = table.numbers("value");
-    const column = table.numbers("column"), count = table.count ? column[table.count - 1] + 1 : 0;
-    this.first = new Int32Array(count + 1).fill(table.count);
-    for (let row = table.count - 1; row >= 0; row--) this.first[column[row]] = row;
-  }
-
-  /** @param {number} column @param {number} tile */
-  at(column, tile) {
-    let low = this.first[column], high = this.first[column + 1] - 1;
-    if (!(low <= high)) return 0;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.stop[middle] > tile) high = middle;
-      else low = middle + 1;
-    }
-    return tile < this.stop[low] ? this.value[low] : 0;
-  }
-
-  /** Add a column to the tiles from `start` on. @param {Float64Array} bytes @param {number} start @param {number} column @param {number} times */
-  addTo(bytes, start, column, times) {
-    for (let run = this.first[column], tile = 0; run < this.first[column + 1]; run++) {
-      const more = this.value[run] * times, stop = this.stop[run];
-      if (more) for (let t = tile; t < stop; t++) bytes[start + t] += more;
-      tile = stop;
-    }
-  }
-}
-
 /** For each of `width` pixels the fullest of the tiles that fall on it: no high one is ever lost.
  * @param {Numbers} total @param {number} from @param {number} to @param {number} width */
 export function fullestOn(total, from, to, width) {

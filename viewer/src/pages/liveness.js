@@ -4,13 +4,13 @@ import "./memory.css";
 import { legend } from "../chart.js";
 import { card, heading, make, note } from "../dom.js";
 import { bytes, cycles, many, percent, plain, where } from "../format.js";
-import { encoded } from "../state.js";
+import { encoded, viewOf, viewWith } from "../state.js";
 import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
 import { MomentLine } from "../memory/line.js";
 import { LEFT, livesGrid, RIGHT } from "../memory/lives.js";
 import { Tensors } from "../memory/tensors.js";
-import { viewOptions, viewWith } from "../memory/view.js";
+import { refill } from "../memory/tools.js";
 
 /** @typedef {import("../main.js").Context} Context */
 /** @typedef {import("../state.js").Selection} Selection */
@@ -52,7 +52,8 @@ class LivenessPage {
   }
 
   get selection() { return this.state.selection; }
-  get options() { return viewOptions(this.selection.view); }
+  /** What the page keeps for itself in the address. @returns {Record<string, string>} */
+  get options() { return Object.fromEntries(viewOf(this.selection)); }
   /** @returns {import("../memory/line.js").Axis} */
   axis() { return this.options.axis === "cycles" ? "cycles" : "moments"; }
   /** @returns {[number, number]} */
@@ -87,7 +88,7 @@ class LivenessPage {
     return this.options.scale === "fullest" ? this.memory.max || 1 : Math.max(this.memory.limit, this.memory.max);
   }
   /** @param {Record<string, string | null>} changes */
-  #option(changes) { this.state.set({ view: viewWith(this.selection.view, changes) }, true); }
+  #option(changes) { this.state.set({ view: viewWith(this.selection, changes) }, true); }
   /** @param {[number, number]} range */
   #look([a, b]) { this.#option({ zoom: a === 0 && b === this.line.count ? null : `${a}-${b}` }); }
 
@@ -111,8 +112,7 @@ class LivenessPage {
         onchange: () => { if (box.value !== "" && box.valueAsNumber >= 0) this.state.set(change(Math.min(last, Math.floor(box.valueAsNumber)))); } }));
       return box;
     };
-    const focused = document.activeElement?.getAttribute("aria-label");
-    this.tools.replaceChildren(
+    refill(this.tools,
       button("By moment", this.axis() === "moments", () => this.#option({ axis: null })), button("By cycles", this.axis() === "cycles", () => this.#option({ axis: "cycles" })),
       button(options.scale === "fullest" ? "Scale: the peak" : "Scale: the limit", options.scale === "fullest", () => this.#option({ scale: options.scale === "fullest" ? null : "fullest" })),
       make("label", null, "moments ", moment("First moment", chosen?.[0], (from) => ({ from, to: Math.max(from, chosen?.[1] ?? from) }))),
@@ -121,7 +121,6 @@ class LivenessPage {
       ...(chosen && chosen[1] > chosen[0] ? [make("button", { onclick: () => this.#look([chosen[0], chosen[1] + 1]) }, "Zoom to these")] : []),
       ...(options.zoom ? [make("button", { onclick: () => this.#option({ zoom: null }) }, "Zoom out")] : []),
       note("Drag over the chart to choose moments; w s zoom, a d move."));
-    if (focused) /** @type {HTMLElement | null} */ (this.tools.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
   }
 
   /** What follows the selection. */
@@ -175,7 +174,7 @@ class LivenessPage {
   #fillLives(tensors) {
     const page = this, { options } = this;
     const grid = livesGrid({ tensors, on: this.on, line: this.line, range: () => this.range(), axis: () => this.axis(), peak: this.peak,
-      chosen: (row) => { const key = tensors.key(row); this.state.set({ view: viewWith(this.selection.view, { tensor: String(row) }), ...(key === null ? {} : { operation: key }) }, true); },
+      chosen: (row) => { const key = tensors.key(row); this.state.set({ view: viewWith(this.selection, { tensor: String(row) }), ...(key === null ? {} : { operation: key }) }, true); },
       opened: (row) => { const key = tensors.key(row); if (key !== null) this.state.set({ page: "operations", operation: key, view: "" }); } });
     grid.scroller.style.scrollbarGutter = "stable";
     const gutter = new ResizeObserver(() => { this.aligned.style.paddingRight = RIGHT + grid.scroller.offsetWidth - grid.scroller.clientWidth - 2 + "px"; });
@@ -219,7 +218,7 @@ class LivenessPage {
     }
     const here = this.selection, head = ["bytes", "of the limit", "for the step itself"];
     const passing = this.kinds.filter(({ name }) => name === "temporaries" || name === "exchange buffers");
-    const cell = (/** @type {string | Node} */ content, /** @type {string | null} */ kind = null) => make("td", { class: kind }, content);
+    const cell = (/** @type {string | Node} */ content, /** @type {string | null} */ kind = null) => make("td", { class: kind, title: typeof content === "string" ? content : content.textContent }, content);
     const rows = [...found.values()].slice(0, TIGHTEST).map(({ moment, alike, least }) => {
       const row = this.line.operation[moment], name = row < 0 ? "" : names.at(row);
       return make("tr", null,
@@ -231,7 +230,7 @@ class LivenessPage {
         cell(alike ? `+${plain(alike)} like it, down to ${bytes(least)}` : "", "words"),
         cell(make("a", { href: encoded({ ...here, page: "memory", from: moment, to: moment, view: "" }) }, "tiles"), "words"));
     });
-    this.tight.replaceChildren(heading("Tightest moments"), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Tightest moments" }, make("table", null,
+    this.tight.replaceChildren(heading("Tightest moments"), make("div", { class: "scroll tight", tabindex: 0, role: "region", "aria-label": "Tightest moments" }, make("table", null,
       make("thead", null, make("tr", null, make("th", { class: "words", scope: "col" }, "when"), ...head.map((text) => make("th", { scope: "col" }, text)), ...["operation", "from", "alike", ""].map((text) => make("th", { class: "words", scope: "col" }, text)))),
       make("tbody", null, ...rows))));
   }

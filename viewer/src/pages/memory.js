@@ -5,7 +5,7 @@ import { legend } from "../chart.js";
 import { card, heading, make, note, table } from "../dom.js";
 import { bytes, many, percent, plain } from "../format.js";
 import { Grid } from "../grid.js";
-import { encoded } from "../state.js";
+import { encoded, viewOf, viewWith } from "../state.js";
 import { inOrder, look, PASSING } from "../memory/categories.js";
 import { columnsChart } from "../memory/columns.js";
 import { mapChart, mapKey } from "../memory/map.js";
@@ -13,7 +13,7 @@ import { addressMap, addressStrip, letters, Placed } from "../memory/placed.js";
 import { TensorGrid } from "../memory/tensor_grid.js";
 import { Tensors } from "../memory/tensors.js";
 import { Tiles } from "../memory/tiles.js";
-import { viewOptions, viewWith } from "../memory/view.js";
+import { refill } from "../memory/tools.js";
 
 /** @typedef {import("../main.js").Context} Context */
 /** @typedef {import("../state.js").Selection} Selection */
@@ -40,9 +40,10 @@ class MemoryPage {
   }
 
   get selection() { return this.state.selection; }
-  get options() { return viewOptions(this.selection.view); }
+  /** What the page keeps for itself in the address. @returns {Record<string, string>} */
+  get options() { return Object.fromEntries(viewOf(this.selection)); }
   /** @param {Record<string, string | null>} changes @param {Partial<Selection>} [more] @param {boolean} [replace] */
-  option(changes, more = {}, replace = true) { this.state.set({ ...more, view: viewWith(this.selection.view, changes) }, replace); }
+  option(changes, more = {}, replace = true) { this.state.set({ ...more, view: viewWith(this.selection, changes) }, replace); }
 
   /** The one IPU that is shown, or null for all. */
   ipu() {
@@ -103,8 +104,7 @@ class MemoryPage {
     const kind = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Colour by", onchange: () => this.option({ kind: kind.value || null }) },
       make("option", { value: "" }, "all that it holds"), ...this.held.kinds.map(({ name }) => make("option", { value: name }, name))));
     kind.value = this.#kind()?.name ?? "";
-    const focused = document.activeElement?.getAttribute("aria-label");
-    this.tools.replaceChildren(
+    refill(this.tools,
       button("Columns", !map, () => this.option({ as: null })), button("Chip map", map, () => this.option({ as: "map" })),
       ...(tiles.ipus > 1 ? [chips] : []), make("label", null, "tile ", number),
       button("Each at its own peak", moment === null, () => this.state.set({ from: null, to: null })),
@@ -112,7 +112,6 @@ class MemoryPage {
       button(options.scale === "fullest" ? "Scale: the fullest tile" : "Scale: the limit", options.scale === "fullest", () => this.option({ scale: options.scale === "fullest" ? null : "fullest" })),
       ...(map ? [make("label", null, "colour ", kind)] : []),
       ...(this.options.zoom && !map ? [button("Zoom out", false, () => this.option({ zoom: null }))] : []));
-    if (focused) /** @type {HTMLElement | null} */ (this.tools.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
   }
 
   #kind() { return this.held.kinds.find(({ name }) => name === this.options.kind); }
@@ -160,11 +159,11 @@ class MemoryPage {
       const most = limited ? (this.options.scale === "fullest" ? Math.min(this.most(), this.memory.limit) : this.memory.limit) : largest(kind.values);
       this.chart = mapChart({ tiles, ipu: () => this.ipu(), values: () => (this.#kind() ?? { values: this.held.total }).values, total: () => this.held.total, what: () => this.options.kind ?? "", highest: () => most, most: () => this.most(),
         limited: () => limited, chosen: () => this.chosen(), choose: (p) => this.choose(p), open: (ipu) => this.open(ipu) });
-      this.drawing.replaceChildren(heading(head), this.chart.node, mapKey(most, this.memory.limit, limited ? this.most() : 0), ...about);
+      refill(this.drawing, heading(head), this.chart.node, mapKey(most, this.memory.limit, limited ? this.most() : 0), ...about);
     } else {
       this.chart = columnsChart({ tiles, held: () => this.held, range: () => this.range(), whole: () => this.whole(), highest: () => this.highest(), chosen: () => this.chosen(),
         choose: (p) => this.choose(p), look: ([a, b]) => this.option({ zoom: String([a, b]) === String(this.whole()) ? null : `${a}-${b}` }), out: () => { if (tiles.ipus > 1) this.open(null); } });
-      this.drawing.replaceChildren(heading(head), this.chart.node, legend(held.kinds.map(({ name }) => [name === PASSING ? "for a while: values, temporaries, exchange buffers" : name, ...look(name)])), ...about);
+      refill(this.drawing, heading(head), this.chart.node, legend(held.kinds.map(({ name }) => [name === PASSING ? "for a while: values, temporaries, exchange buffers" : name, ...look(name)])), ...about);
     }
     this.drawn = this.#drawnFor();
   }
@@ -228,7 +227,7 @@ class MemoryPage {
     const right = make("div", null, ...(lies ? [this.fragments, this.charts[0].node, note("Over the program, moment by moment down the page; choose one."), this.charts[1].node]
       : [note(placed.tile < 0 ? "Nothing of this IPU has an address." : `Addresses are modelled for the fullest tile of each IPU, here tile ${placed.tile}.`), ...(placed.tile < 0 ? [] : [other])]));
     this.list = this.#listOf(tensors, tiles.name(place), ipu, tile);
-    this.tile.replaceChildren(title, make("div", { class: "beside" }, this.categories, right), ...this.list.nodes);
+    refill(this.tile, title, make("div", { class: "beside" }, this.categories, right), ...this.list.nodes);
     this.#momentChanged();
     this.tileOf = place;
   }

@@ -1,18 +1,4 @@
-// What pages Memory and Liveness keep for themselves in the address, and ranges of what they show.
-
-/** @param {string} view @returns {Record<string, string>} */
-export const viewOptions = (view) => Object.fromEntries(new URLSearchParams(view));
-
-/** The view with some options changed; null takes one away.
- * @param {string} view @param {Record<string, string | null>} changes */
-export function viewWith(view, changes) {
-  const options = new URLSearchParams(view);
-  for (const [name, value] of Object.entries(changes)) {
-    if (value === null) options.delete(name);
-    else options.set(name, value);
-  }
-  return options.toString();
-}
+// Ranges of what a chart shows: two places, the second behind the last.
 
 /** A range that is zoomed at `place` (0 to 1 of it), never below `least` or beyond the whole.
  * @param {[number, number]} range @param {number} place @param {number} factor @param {number} count @param {number} least @returns {[number, number]} */
