@@ -43,7 +43,8 @@ export class Raster {
     this.drawn = "";
     this.origin = 0; // position of the pixel column that `shift` counts from
     this.shift = 0;
-    this.shades = new Uint32Array(SHADES * SHADES);
+    this.shades = new Uint32Array(SHADES * SHADES); // of work and exchange, mixed as they share the time
+    this.larger = new Uint32Array(SHADES * SHADES); // of the larger of them
     this.hues = { sync: 0, host: 0, idle: 0 };
     this.work = new Float32Array(0);
     this.exchange = new Float32Array(0);
@@ -136,7 +137,8 @@ export class Raster {
         else for (let r = 0; r < height; r++) { if (of[r] > work[r]) work[r] = of[r]; if (of[height + r] > exchange[r]) exchange[r] = of[height + r]; }
       }
       if (least && covered < 0.999) { work.fill(0); exchange.fill(0); }
-      for (let r = 0, at = x; r < height; r++, at += width) this.pixels[at] = this.shades[((work[r] >> 2) * SHADES) | (exchange[r] >> 2)];
+      const shades = mean ? this.shades : this.larger; // the most of both says nothing of how they share the time
+      for (let r = 0, at = x; r < height; r++, at += width) this.pixels[at] = shades[((work[r] >> 2) * SHADES) | (exchange[r] >> 2)];
     }
   }
 
@@ -277,6 +279,7 @@ export class Raster {
       for (let e = 0; e < SHADES; e++) {
         const sum = Math.max(w + e, SHADES - 1);
         this.shades[w * SHADES + e] = packed(idle.map((base, i) => base + ((compute[i] - base) * w + (exchange[i] - base) * e) / sum));
+        this.larger[w * SHADES + e] = packed(idle.map((base, i) => base + (w >= e ? (compute[i] - base) * w : (exchange[i] - base) * e) / (SHADES - 1)));
       }
     }
     this.hues = { sync: packed(hue("sync")), host: packed(hue("host")), idle: packed(idle) };
