@@ -410,26 +410,29 @@ function hits(words, hit) {
 }
 
 /**
+ * Whether a text holds the words that are searched, or matches what stands between slashes; no regular expression there
+ * is a `SyntaxError`.
+ * @param {string} searched @returns {(text: string, lower?: string) => boolean}
+ */
+export function matching(searched) {
+  const written = /^\/(.*)\/([a-z]*)$/.exec(searched), wanted = searched.toLowerCase();
+  if (!written) return (text, lower = text.toLowerCase()) => lower.includes(wanted);
+  const expression = new RegExp(written[1], written[2].includes("i") ? "i" : "");
+  return (text) => expression.test(text);
+}
+
+/**
  * Which operations a search finds: those whose name, layer, file (`model.py:62` for a line) or types hold the words, or
  * match what stands between slashes.
  * @param {Table} table @param {string} text @returns {Uint8Array} by operation
  */
 export function searched(table, text) {
-  const written = /^\/(.*)\/([a-z]*)$/.exec(text), found = new Uint8Array(table.count);
-  /** @type {(text: string, lower: string) => boolean} */
-  let hit;
-  if (written) {
-    const expression = new RegExp(written[1], written[2].includes("i") ? "i" : "");
-    hit = (word) => expression.test(word);
-  } else {
-    const wanted = text.toLowerCase();
-    hit = (_, lower) => lower.includes(wanted);
-  }
+  const found = new Uint8Array(table.count), hit = matching(text);
   for (const name of ["name", "layer", "file", "types"]) {
     const words = table.words(name), by = hits(words, hit), { index } = words;
     if (by.includes(1)) for (let i = 0; i < found.length; i++) found[i] |= by[index[i]];
   }
-  const place = written ? null : /^(.+):(\d+)$/.exec(text);
+  const place = /^(.+):(\d+)$/.exec(text);
   if (place) {
     const files = table.words("file"), by = hits(files, (_, lower) => lower.endsWith(place[1].toLowerCase())), line = table.numbers("line");
     for (let i = 0; i < found.length; i++) if (by[files.index[i]] && line[i] === Number(place[2])) found[i] = 1;

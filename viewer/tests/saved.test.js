@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { browser, painted, runPython, scratch, shot, skip, visit } from "./harness.js";
 
-const PAGES = ["verdict", "memory", "operations", "timeline"];
+const PAGES = ["verdict", "memory", "liveness", "operations", "timeline", "exchange", "compare"];
 
 /** @param {string[]} synthetic @param {...string} more */
 function saved(synthetic, ...more) {
@@ -30,7 +30,7 @@ test("each page by file://, without a request", { skip }, async () => {
 });
 
 test("hostile names and a redacted page", { skip }, async () => {
-  const served = saved(["--hostile", "--out-of-memory"], "--redact-source");
+  const served = saved(["--hostile", "--out-of-memory", "--two"], "--redact-source");
   assert.ok(!readFileSync(new URL(served.url), "utf8").includes("owned"));
   for (const name of PAGES) {
     await visit(served, "#" + name, async (page) => {

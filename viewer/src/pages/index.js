@@ -1,5 +1,6 @@
 // The pages, in the order of the keys that open them.
 
+import { compare } from "./compare.js";
 import { exchange } from "./exchange.js";
 import { liveness } from "./liveness.js";
 import { memory } from "./memory.js";
@@ -8,4 +9,4 @@ import { timeline } from "./timeline.js";
 import { verdict } from "./verdict.js";
 
 /** @type {import("../main.js").Page[]} */
-export const pages = [verdict, memory, liveness, operations, timeline, exchange];
+export const pages = [verdict, memory, liveness, operations, timeline, exchange, compare];
