@@ -155,17 +155,40 @@ def mean_distance(home: Layout, read: Layout) -> float:
     """
     grid = read.grid
     tile = grid.tile(np.arange(grid.blocks))
-    start, stop = (
-        np.array([everywhere(grid, ends[i]) for ends in bounds(read)]).reshape(-1, grid.blocks) for i in (0, 1)
-    )
+    start, stop = regions(read)
     weight = np.prod(stop - start, axis=0)
     if not read.size or not weight.any():
         return 0.0
     at = (2 * np.arange(_SAMPLES)[:, None, None] + 1) / (2 * _SAMPLES)
+    away = np.abs(holder(home, elements_at(read, at)) - tile)
+    weights = np.where(away > 0, weight, 0)
+    return float(np.average(away, weights=weights)) if weights.any() else 1.0
+
+
+def regions(read: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """Start and stop of every block's region in every dimension of the view, ``int64[dimensions, blocks]``."""
+    grid = read.grid
+    start, stop = (
+        np.array([everywhere(grid, ends[i]) for ends in bounds(read)], np.int64).reshape(-1, grid.blocks)
+        for i in (0, 1)
+    )
+    return start, stop
+
+
+def elements_at(read: Layout, at: np.ndarray) -> np.ndarray:
+    """Elements of every block's region, so far along it in every dimension (0 to 1, ``[samples, dimensions or 1, 1]``):
+    their flat positions, ``int64[samples, blocks]``."""
+    start, stop = regions(read)
     index = np.minimum((start + at * (stop - start)).astype(np.int64), np.array(read.shape).reshape(-1, 1) - 1)
     flat = np.zeros(index.shape[::2], np.int64)
     for i, size in enumerate(read.shape):
         flat = flat * size + index[:, i]
+    return flat
+
+
+def holder(home: Layout, flat: np.ndarray) -> np.ndarray:
+    """The tile on which elements lie, by their flat positions; where the home has only a part of the tensor, the tile
+    of the nearest part."""
     block = np.zeros_like(flat)
     dimensions = zip(home.spans, home.shape, _coordinates(home.shape, flat), strict=True)
     held = {span.axis: (span, size, where) for span, size, where in dimensions}
@@ -177,9 +200,15 @@ def mean_distance(home: Layout, read: Layout) -> float:
             stops = span.bounds(home.grid, parts, size)[1]
             part = np.minimum(np.searchsorted(stops, where, side="right"), axis.parts - 1)
         block = block * axis.parts + part
-    away = np.abs(home.grid.tile(block) - tile)
-    weights = np.where(away > 0, weight, 0)
-    return float(np.average(away, weights=weights)) if weights.any() else 1.0
+    return np.asarray(home.grid.tile(block))
+
+
+def holds(home: Layout, flat: np.ndarray) -> np.ndarray:
+    """Whether elements lie in the part of the tensor that a home has, by their flat positions."""
+    there = np.ones(flat.shape, bool)
+    for (start, stop), where in zip(window(home), _coordinates(home.shape, flat), strict=True):
+        there &= (start <= where) & (where < stop)
+    return there
 
 
 def _coordinates(shape: Sequence[int], flat: np.ndarray) -> list[np.ndarray]:

@@ -107,21 +107,25 @@ class TileMemory:
         return max(0, self.max - self.limit)
 
 
-def tile_memory(schedule: Schedule, system: System, live: Liveness, charger: Charger, columns: Columns) -> TileMemory:
-    """Memory of a schedule whose nodes ``charger`` has charged."""
-    return _Memory(schedule, system, live, charger, columns).measure()
+class MemoryCharger:
+    """Measures the tiles of a schedule whose nodes ``charger`` has charged.
 
+    Attributes:
+        intervals: the live ranges, shorter where a step writes over its operand.
+        always: always-live bytes by kind, each ``int64[ipus, tiles]``.
+    """
 
-class _Memory:
     def __init__(self, schedule: Schedule, system: System, live: Liveness, charger: Charger, columns: Columns) -> None:
         self.schedule, self.system, self.live = schedule, system, live
         self.charger, self.columns = charger, columns
         self.shape = schedule.ipus, schedule.tiles
         self.transients: dict[int, tuple[PlanCost, Runs]] = {}
         self.intervals = self._in_place()
+        self.always = self._always()
 
     def measure(self) -> TileMemory:
-        always = self._always()
+        """What the tiles hold."""
+        always = self.always
         base = np.sum(list(always.values()), axis=0)
         born, dead = self._events()
         running, peak, when = base.copy(), base.copy(), np.zeros(self.shape, np.int64)
@@ -140,7 +144,7 @@ class _Memory:
         def change(events: list[tuple[str, int]], sign: int) -> None:
             for tensor, copies in events:
                 self._add(tensor, running, sign * copies)
-                changed.add(self._ipu(tensor))
+                changed.add(self.ipu_of(tensor))
 
         for now, moment in enumerate(self.live.moments):
             change(born.get(now, []), 1)
@@ -152,7 +156,7 @@ class _Memory:
             if isinstance(step, Step) and step.plan.sets:
                 ipu = step.origin.ipu
                 column = running[ipu].copy()
-                for each in self._until(now):
+                for each in self.until(now):
                     self._transient(each).add_to(column)
                 curves[:, ipu, now] = note(ipu, column)
             change(dead.get(now, []), -1)
@@ -266,7 +270,8 @@ class _Memory:
             dead.setdefault(interval.last, []).append((interval.tensor, interval.copies))
         return born, dead
 
-    def _ipu(self, tensor: str) -> int:
+    def ipu_of(self, tensor: str) -> int:
+        """The IPU that holds a tensor."""
         return self.schedule.tensors[tensor].ipu
 
     def _add(self, name: str, columns: np.ndarray, times: int = 1) -> None:
@@ -279,7 +284,7 @@ class _Memory:
         tensor = self.schedule.tensors[name]
         return self.columns.elements(tensor.home).at(tile) * tensor.type.dtype.bytes
 
-    def _until(self, now: int) -> list[Step]:
+    def until(self, now: int) -> list[Step]:
         """The step of a moment, and those before it with which it started."""
         found: list[Step] = []
         for at in range(now, -1, -1):
@@ -295,10 +300,10 @@ class _Memory:
         cost = self.charger.plan(step)
         known = self.transients.get(id(cost))
         if known is None:
-            known = self.transients[id(cost)] = cost, largest(map(added, self._set_parts(step, cost)))
+            known = self.transients[id(cost)] = cost, largest(map(added, self.set_parts(step, cost)))
         return known[1]
 
-    def _set_parts(self, step: Step, cost: PlanCost) -> list[list[tuple[Runs, int]]]:
+    def set_parts(self, step: Step, cost: PlanCost) -> list[list[tuple[Runs, int]]]:
         """For each compute set what it takes, as columns and how many times each: received operands first, then live
         temporaries and scratch. What is written over a temporary counts once."""
         plan = step.plan
@@ -338,12 +343,12 @@ class _Memory:
         found = {name: int(column[ipu, tile]) for name, column in always.items()}
         found |= dict.fromkeys(SOMETIMES, 0)
         for interval in self.intervals:
-            if interval.first <= now <= interval.last and self._ipu(interval.tensor) == ipu:
+            if interval.first <= now <= interval.last and self.ipu_of(interval.tensor) == ipu:
                 found["values"] += self._at(interval.tensor, tile) * interval.copies
         moment = self.live.moments[now]
         if isinstance(moment.node, Step) and moment.node.plan.sets and moment.node.origin.ipu == ipu:
-            for step in self._until(now):
-                parts = self._set_parts(step, self.charger.plan(step))
+            for step in self.until(now):
+                parts = self.set_parts(step, self.charger.plan(step))
                 sizes = [[column.at(tile) * times for column, times in part] for part in parts]
                 received, *held = max(sizes, key=sum)
                 found["exchange buffers"] += received
@@ -351,13 +356,13 @@ class _Memory:
         return found
 
     def _live_at(self, ipu: int, tile: int, now: int) -> tuple[LiveTensor, ...]:
-        makers = self._makers()
+        makers = self.makers()
         last = len(self.live.moments) - 1
         entries = [(name, 1, 0, last) for name in self.live.always]
         entries += [(i.tensor, i.copies, i.first, i.last) for i in self.intervals if i.first <= now <= i.last]
         found = []
         for name, copies, first, end in entries:
-            size = self._at(name, tile) * copies if self._ipu(name) == ipu else 0
+            size = self._at(name, tile) * copies if self.ipu_of(name) == ipu else 0
             if size:
                 found.append(self._describe(name, size, copies, first, end, makers))
         return tuple(sorted(found, key=lambda t: -t.bytes))
@@ -384,7 +389,8 @@ class _Memory:
             origin.module if origin else "",
         )
 
-    def _makers(self) -> dict[str, Moment]:
+    def makers(self) -> dict[str, Moment]:
+        """The moment that makes each tensor that a step or a call makes."""
         found: dict[str, Moment] = {}
         for moment in self.live.moments:
             if moment.node is not None and moment.kind in ("step", "exit"):

@@ -6,7 +6,8 @@ each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +19,33 @@ from abele.ir.types import TensorType
 from abele.machine.exchange import exchange_code_bytes, exchange_cycles_two_rates, link_seconds, sync_cycles
 from abele.machine.system import System
 from abele.schedule.layout import Layout
-from abele.schedule.records import Access, ComputeSet, Plan, Schedule, Step, Tensor
+from abele.schedule.records import ComputeSet, Plan, Schedule, Step, Tensor
 from abele.schedule.vertex import Work, vertex_kind
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A read that is exchanged before a compute set.
+
+    Attributes:
+        name: of the tensor, as the plan has it.
+        layout: through which it is read; ``lies`` where it lies, in several layouts perhaps.
+        type: of the tensor.
+        source: the IPU where it lies, ``None`` for the reader's own.
+        elements: that each tile receives.
+    """
+
+    name: str
+    layout: Layout
+    lies: tuple[Layout, ...]
+    type: TensorType
+    source: int | None
+    elements: Runs
+
+    @property
+    def crossing(self) -> int:
+        """Bytes over the links: each element comes once, whatever number of tiles reads it."""
+        return 0 if self.source is None else min(self.type.size, self.elements.total) * self.type.dtype.bytes
 
 
 class PlanCharger:
@@ -67,18 +93,8 @@ class PlanCharger:
 
     def alone(self, step: Step, tensors: Sequence[Tensor]) -> PlanCost:
         """Cost of a step's plan whose operands are these tensors, whether or not the schedule has them."""
-        plan = step.plan
-        types = {f"in{i}": use.type for i, use in enumerate(step.operands)}
-        types |= {f"out{i}": use.type for i, use in enumerate(step.results)}
-        types |= {f"tmp{i}": type_ for i, type_ in enumerate(plan.temporaries)}
-        homes = {f"in{i}": [t.home] for i, t in enumerate(tensors)}
-        far = {f"in{i}": t.ipu for i, t in enumerate(tensors) if t.ipu != step.origin.ipu}
-        sets = []
-        for cs in plan.sets:
-            sets.append(self._set(cs, types, homes, far, step.origin.ipu))
-            for access in cs.writes:
-                if not access.renews:
-                    homes.setdefault(access.name, []).append(access.layout)
+        types = _types(step)
+        sets = [self._set(cs, types, reads, step.origin.ipu) for cs, reads in self.fetched(step, tensors)]
         cycles = Cycles(
             sum(s.compute for s in sets),
             sum(s.moved.exchange for s in sets),
@@ -95,14 +111,30 @@ class PlanCharger:
             sum(s.busy for s in sets),
         )
 
-    def _set(
-        self,
-        cs: ComputeSet,
-        types: dict[str, TensorType],
-        homes: dict[str, list[Layout]],
-        far: dict[str, int],
-        ipu: int,
-    ) -> SetCost:
+    def fetched(self, step: Step, tensors: Sequence[Tensor]) -> Iterator[tuple[ComputeSet, list[Fetch]]]:
+        """The compute sets of a step's plan in order, each with the reads that are exchanged before it."""
+        types = _types(step)
+        homes = {f"in{i}": [t.home] for i, t in enumerate(tensors)}
+        far = {f"in{i}": t.ipu for i, t in enumerate(tensors) if t.ipu != step.origin.ipu}
+        for cs in step.plan.sets:
+            reads = []
+            for access in cs.reads:
+                source = far.get(access.name)
+                if access.resident and source is None:
+                    continue
+                lies = tuple(homes[access.name])
+                elements = (
+                    self.columns.missing(access.layout, lies)
+                    if source is None
+                    else self.columns.elements(access.layout)
+                )
+                reads.append(Fetch(access.name, access.layout, lies, types[access.name], source, elements))
+            yield cs, reads
+            for access in cs.writes:
+                if not access.renews:
+                    homes.setdefault(access.name, []).append(access.layout)
+
+    def _set(self, cs: ComputeSet, types: dict[str, TensorType], reads: Sequence[Fetch], ipu: int) -> SetCost:
         counts, lengths = cs.grid.classes()
         work = Work(
             {axis.name: length for axis, length in zip(cs.grid.axes, lengths, strict=True)},
@@ -115,8 +147,7 @@ class PlanCharger:
         kind = vertex_kind(cs.vertex)
         vertex = np.broadcast_to(np.asarray(kind.cycles(self.chip, work), np.float64), counts.shape)
         scratch = kind.temporary_bytes(work) if kind.temporary_bytes else 0
-        fetched = [a for a in cs.reads if not a.resident or a.name in far]
-        moved = self._exchange(fetched, types, homes, far, ipu)
+        moved = self._exchange(reads, ipu)
         touched = sum(
             int((sizes * counts).sum()) * types[access.name].dtype.bytes
             for access, sizes in zip((*cs.reads, *cs.writes), (*work.reads, *work.writes), strict=True)
@@ -125,6 +156,7 @@ class PlanCharger:
         return SetCost(
             cs.vertex,
             int(counts.sum()),
+            vertex,
             float(vertex.max()),
             float(syncs + self.chip.compute_set_cycles),
             moved,
@@ -133,71 +165,58 @@ class PlanCharger:
             int(np.max(scratch)),
         )
 
-    def _exchange(
-        self,
-        fetched: Sequence[Access],
-        types: dict[str, TensorType],
-        homes: dict[str, list[Layout]],
-        far: dict[str, int],
-        ipu: int,
-    ) -> Moved:
-        reads = ((access, self._received(access, homes[access.name], access.name in far)) for access in fetched)
-        coming = [(access, elements) for access, elements in reads if elements.max]
+    def _exchange(self, fetched: Sequence[Fetch], ipu: int) -> Moved:
+        coming = [read for read in fetched if read.elements.max]
         if not coming:
             return self.still
-        grids = {home.grid: None for access, _ in coming for home in homes[access.name]}
-        stops, rows = together([e for _, e in coming] + [self.columns.covered(grid) for grid in grids])
+        grids = {home.grid: None for read in coming for home in read.lies}
+        stops, rows = together([read.elements for read in coming] + [self.columns.covered(grid) for grid in grids])
         covered = dict(zip(grids, rows[len(coming) :], strict=True))
         # one number for each run of tiles that are alike in all of it
         single, paired, runs = np.zeros((3, len(stops)), np.int64)
         code = np.zeros_like(single)  # an array of its own: it is kept, the others are not
         sent, linked, links = 0, 0, 0.0
-        for (access, whole), elements in zip(coming, rows, strict=False):
-            size, layout = types[access.name].dtype.bytes, access.layout
-            source, lies = far.get(access.name), homes[access.name]
+        for read, elements in zip(coming, rows, strict=False):
+            size, layout, whole = read.type.dtype.bytes, read.layout, read.elements
             column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size
-            gone = [(most_sent if source is None else most_held)(home, layout) for home in lies]
-            each = -(-whole.max // max(messages(home, layout) for home in lies))
+            gone = [(most_sent if read.source is None else most_held)(home, layout) for home in read.lies]
+            each = -(-whole.max // max(messages(home, layout) for home in read.lies))
             got = -(-elements // each) if each < whole.max else (elements > 0).astype(np.int64)
             runs += got
             code += exchange_code_bytes(self.chip, got)
-            for home, most in zip(lies, gone, strict=True):
+            for home, most in zip(read.lies, gone, strict=True):
                 code += covered[home.grid] * exchange_code_bytes(self.chip, 0, -(-most // each), most * size)
-            if source is None:
+            if read.source is None:
                 sent += sum(gone) * size
             else:
-                # over the links each element comes once, whatever number of tiles reads it
-                crossing = min(types[access.name].size, whole.total) * size
+                crossing = read.crossing
                 linked += crossing
-                links += self.chip.cycles(link_seconds(self.system, crossing, source, ipu))
+                links += self.chip.cycles(link_seconds(self.system, crossing, read.source, ipu))
         # Without both rates all tiles get theirs in the same way, and the one with most decides.
         rates = (single, paired) if single.any() and paired.any() else (single.max(), paired.max())
-        distance = self._distance(fetched, types, homes, far)
+        distance = self._distance(fetched)
         cycles = exchange_cycles_two_rates(self.chip, *rates, sent, messages=int(runs.max()), distance=distance)
         exchange = float(np.max(cycles))
         # What comes over links goes on into the tiles at once: only the longer of the two is waited for.
         received = merged(stops, single + paired)
         return Moved(received, sent, linked, exchange, max(0.0, links - exchange), merged(stops, code))
 
-    def _received(self, access: Access, lies: Sequence[Layout], far: bool) -> Runs:
-        """Elements of a read that each tile receives."""
-        return self.columns.elements(access.layout) if far else self.columns.missing(access.layout, lies)
-
-    def _distance(
-        self,
-        fetched: Sequence[Access],
-        types: dict[str, TensorType],
-        homes: dict[str, list[Layout]],
-        far: dict[str, int],
-    ) -> float:
+    def _distance(self, fetched: Sequence[Fetch]) -> float:
         """Mean distance of the tiles that exchange, by bytes; 0 on a chip whose exchange does not ask for it."""
         if self.chip.exchange_cost is None:
             return 0.0
         total, moved = 0.0, 0
-        for access in fetched:
-            if access.name not in far:
-                size = self.columns.elements(access.layout).total * types[access.name].dtype.bytes
-                total += size * self.columns.distance(homes[access.name][0], access.layout)
+        for read in fetched:
+            if read.source is None:
+                size = self.columns.elements(read.layout).total * read.type.dtype.bytes
+                total += size * self.columns.distance(read.lies[0], read.layout)
                 moved += size
         return total / moved if moved else 0.0
+
+
+def _types(step: Step) -> dict[str, TensorType]:
+    """Type of every tensor that a step's plan names."""
+    types = {f"in{i}": use.type for i, use in enumerate(step.operands)}
+    types |= {f"out{i}": use.type for i, use in enumerate(step.results)}
+    return types | {f"tmp{i}": type_ for i, type_ in enumerate(step.plan.temporaries)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from abele.charge.runs import Runs
 
 PARTS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
@@ -72,6 +74,7 @@ class SetCost:
 
     Attributes:
         vertex: the kind of its vertices, ``vertices`` of them.
+        each: cycles of a vertex of each class of the grid, ``float64[classes]``.
         compute, sync: tile cycles.
         moved: its exchange.
         busy: cycles of all vertices together, for the balance of tiles.
@@ -81,6 +84,7 @@ class SetCost:
 
     vertex: str
     vertices: int
+    each: np.ndarray
     compute: float
     sync: float
     moved: Moved

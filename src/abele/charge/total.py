@@ -7,7 +7,7 @@ from functools import cached_property
 
 from abele.charge.columns import Columns
 from abele.charge.cycles import Charger
-from abele.charge.memory import TileMemory, tile_memory
+from abele.charge.memory import MemoryCharger, TileMemory
 from abele.charge.records import Cycles
 from abele.machine.system import System
 from abele.schedule.liveness import liveness
@@ -33,9 +33,14 @@ class Charged:
         self.cycles: Cycles = self.begin + inside + self.end
 
     @cached_property
+    def tiles(self) -> MemoryCharger:
+        """What measures the tiles."""
+        return MemoryCharger(self.schedule, self.system, self.live, self.charger, self.columns)
+
+    @cached_property
     def memory(self) -> TileMemory:
         """What the tiles hold."""
-        return tile_memory(self.schedule, self.system, self.live, self.charger, self.columns)
+        return self.tiles.measure()
 
     @property
     def fits(self) -> bool:

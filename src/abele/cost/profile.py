@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from abele.ir.types import DType
 from abele.machine.energy import Energy
 from abele.machine.system import System
 from abele.schedule.liveness import Liveness
-from abele.schedule.records import Node, Repeat, Schedule, Step
+from abele.schedule.records import Function, Node, Repeat, Schedule, Step
 
 SCHEMA = 1
 """Version of the JSON that ``Profile.to_json`` makes."""
@@ -322,21 +322,26 @@ def _steps(
     main = schedule.main.name
     steps = [StepProfile("begin", main, Origin(), 1, begin)]
     found: dict[int | str, int] = {"begin": 0}
-    for function in schedule.all_functions():
-        for node in function.nodes:
-            if not times[function.name]:
-                continue
-            found[id(node)] = len(steps)
-            runs = times[function.name]
-            if isinstance(node, Step):
-                steps.append(_step(node, function.name, runs, schedule, charger, known))
-            else:
-                word = "repeat" if isinstance(node, Repeat) else "call"
-                name = f"{word} {node.function}"
-                steps.append(StepProfile(name, function.name, node.origin, runs, charger.node(node)))
+    for function, node in nodes_run(schedule, times):
+        found[id(node)] = len(steps)
+        runs = times[function.name]
+        if isinstance(node, Step):
+            steps.append(_step(node, function.name, runs, schedule, charger, known))
+        else:
+            word = "repeat" if isinstance(node, Repeat) else "call"
+            name = f"{word} {node.function}"
+            steps.append(StepProfile(name, function.name, node.origin, runs, charger.node(node)))
     found["end"] = len(steps)
     steps.append(StepProfile("end", main, Origin(), 1, end))
     return steps, found
+
+
+def nodes_run(schedule: Schedule, times: Mapping[str, int]) -> Iterator[tuple[Function, Node]]:
+    """Every node that runs, with its function, in the order of ``Profile.steps`` between ``begin`` and ``end``."""
+    for function in schedule.all_functions():
+        if times[function.name]:
+            for node in function.nodes:
+                yield function, node
 
 
 def _step(

@@ -116,6 +116,16 @@ class Grid:
             lengths[i] = np.tile(sizes, len(counts) // len(per))
         return counts, lengths
 
+    def classes_of_blocks(self) -> np.ndarray:
+        """The class of every block, an index into what ``classes`` counts, ``int64[blocks]``."""
+        index = np.zeros(1, np.int64)
+        for axis in self.axes:
+            parts = np.arange(axis.parts)
+            per = [length for length, _ in axis.classes()]
+            place = np.searchsorted(-np.array(per), -(axis.stop(parts) - axis.start(parts)))
+            index = np.add.outer(index * len(per), place).ravel()
+        return index
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -30,7 +30,20 @@ ADVICE += ("error",)
 TABLES: dict[str, tuple[str, ...]] = {
     "operations": (
         *("id", "parent", "key", "kind", "name", "function", "callee", "like", "layer", "file", "line", "stage", "ipu"),
-        *("phase", "times", "count", "cycles", "compute", "exchange", "links", "sync", "host", "bubble", "overhead"),
+        *(
+            "phase",
+            "times",
+            "count",
+            "cycles",
+            "own",
+            "compute",
+            "exchange",
+            "links",
+            "sync",
+            "host",
+            "bubble",
+            "overhead",
+        ),
         *("flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance"),
         *("types", "stream"),
     ),
