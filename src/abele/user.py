@@ -74,6 +74,17 @@ def is_own(file: str) -> bool:
     return not file.startswith(_LIBRARIES) and not any(p in file for p in _PACKAGES)
 
 
+def find_source(shown: str) -> Path | None:
+    """The file that an operation's origin shows: as it is, from the folder of now, or in an installed package."""
+    if shown.startswith("<"):
+        return None
+    for folder in ("", *sys.path):
+        path = Path(folder, shown)
+        if path.is_file():
+            return path
+    return None
+
+
 def raised_by_us(error: BaseException) -> bool:
     """Whether the innermost line of an error's traceback is in Abele."""
     return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS)

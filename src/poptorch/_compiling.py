@@ -19,11 +19,11 @@ from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.update import Optimiser
 from abele.compile.pipelines import CompileOptions
 from abele.compile.session import CompiledProgram
-from abele.cost import Profile, cost
+from abele.cost import Profile, cost, detail
 from abele.ir import Builder, Graph, Value, print_graph
 from abele.machine.system import System, find_system, list_systems
-from abele.report.database import write_database
 from abele.report.html import html_report
+from abele.report.store import record, sources_of, write
 from abele.tune.options_file import RECOMPUTATION
 
 from ._errors import Error
@@ -252,16 +252,18 @@ def profile_of(compiled: CompiledProgram) -> Profile:
 def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     """Write what the program costs on the modelled machine into ``<folder>/<name>``.
 
-    The same three times: ``profile.json``, a page ``profile.html``, and ``profile.pop``, an SQLite file like the
-    vendor's with tables of its own (see ``abele.report.database``).
+    That is ``profile.pop``, a report for ``abele view`` (an SQLite file like the vendor's, with tables of its own),
+    ``profile.json`` and a page ``profile.html``.
     """
-    document = profile_of(compiled).to_json()
+    profile, schedule = profile_of(compiled), compiled.executable.schedule
+    document = profile.to_json()
     document["name"] = compiled.name
     target = Path(folder, re.sub(r"[^\w.-]+", "_", name))
     target.mkdir(parents=True, exist_ok=True)
     (target / "profile.json").write_text(json.dumps(document))
     (target / "profile.html").write_text(html_report([document]))
-    write_database(document, target / "profile.pop")
+    records = [record(document, detail(profile, schedule, compiled.options.system))]
+    write(target / "profile.pop", records, title=compiled.name, sources=sources_of(records))
 
 
 def write_graph(graph: Graph) -> None:

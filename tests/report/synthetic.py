@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from abele.report.store import ProgramRecord, Words, write
-from abele.report.store.pyramid import rasters
 
 LIMIT, CLOCK = 638_976, 1.33e9
 PARTS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
@@ -94,10 +93,7 @@ class _Synthetic:
         }
         mode = "training" if shape.training else "inference"
         summary = self._summary(operations, memory, mode)
-        bins = rasters(moments, operations["like"], sets, columns, ipus=shape.ipus, tiles=shape.tiles)
-        return ProgramRecord(
-            self.name, summary["system"], "mk2", mode, summary, tables, dict(bins), tuple(self._advice(summary))
-        )
+        return ProgramRecord(self.name, summary["system"], "mk2", mode, summary, tables, tuple(self._advice(summary)))
 
     # ids: 0 begin, 1 the repeat, then each layer its call and its steps, the last one is end
 
@@ -480,7 +476,7 @@ class _Synthetic:
             "energy": {"parts": {"static": 0.6, "compute": 0.3, "exchange": 0.1}, "scale": 1.0, "basis": "synthetic"},
             "tile_memory": memory,
             "notes": ["This report is synthetic: no program was compiled."],
-            "explanation": {"bound": "compute", "sentences": ["Nearly all of the time goes into products."]},
+            "explanation": None if memory["fits"] else {"text": "Values take the room."},
             "passes": [{"name": "fuse", "seconds": 0.1, "changed": 12}],
             "planner": "best",
             "wall_seconds": 1.0,

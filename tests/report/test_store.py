@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from abele.errors import AbeleError, BadReport, InvalidOption
 from abele.report.store import TABLES, Report, Words, decode, encode, write
+from abele.report.store.compare import compare
 from abele.report.store.pyramid import coarser
 from tests.report.synthetic import HOSTILE, SOURCE, Shape, program
 
@@ -112,8 +113,8 @@ def test_programs_are_compared_by_key(file):
     assert not any(row["difference"] for row in (*same["totals"], *same["operations"]))
     totals = {row["name"]: row for row in other["totals"]}
     assert totals["cycles"]["a"] - totals["cycles"]["b"] == -totals["cycles"]["difference"] != 0
-    gone = [row for row in other["operations"] if row["b"] is None]
-    assert len(gone) == 12 and all(row["difference"] == -row["a"] for row in gone)
+    gone = [row for row in other["operations"] if row["b"] is None]  # a layer: the call and its steps
+    assert len(gone) == 13 and all(row["difference"] == -row["a"] for row in gone)
 
 
 def _damaged(path, how):
@@ -203,3 +204,23 @@ def test_coarser_bins_keep_most_least_and_sum(height, width, seed):
     assert first["max"][0, 0] == cells[:16, :4].max() and first["sum"][-1, -1] == pytest.approx(
         cells[(height - 1) // 16 * 16 :, (width - 1) // 4 * 4 :].sum()
     )
+
+
+def test_a_layer_that_one_program_has_outlined_holds_those_of_the_other():
+    def table(*rows):
+        keys, layers, cycles, times = zip(*rows, strict=True)
+        columns = {"key": keys, "layer": layers, "name": ["op"] * len(rows), "own": np.array(cycles, float)}
+        return decode(encode(columns | {"times": times}))
+
+    plain = table(
+        ("net.layer.0.mlp.1/op/0", "net.layer.0.mlp.1", 10, 1),
+        ("net.layer.1.mlp.1/op/0", "net.layer.1.mlp.1", 11, 1),
+        ("net.head.0/op/0", "net.head.0", 5, 1),
+    )
+    outlined = table(
+        ("net.layer.*.mlp.1/op/0", "net.layer.*.mlp.1", 10, 2),
+        ("net.head.0/op/0", "net.head.0", 4, 1),
+        ("x/0", "", 1, 1),
+    )
+    rows = {row["key"]: (row["a"], row["b"]) for row in compare(({}, {}), (plain, outlined))["operations"]}
+    assert rows == {"net.layer.*.mlp.1/op/0": (21, 20), "net.head.0/op/0": (5, 4), "x/0": (None, 1)}

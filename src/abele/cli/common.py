@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -15,6 +15,9 @@ from rich.console import Console
 
 from abele.errors import AbeleError, InvalidOption
 from abele.machine.system import System, find_system
+
+if TYPE_CHECKING:
+    from abele.cost import Detail
 
 Json = typer.Option(False, "--json", help="Print one JSON object (or list) to the standard output, and nothing else.")
 
@@ -35,6 +38,11 @@ Advice = typer.Option(
     "Where neither is said: for what does not fit.",
     show_default=False,
     metavar="",
+)
+
+
+Sources = typer.Option(
+    True, "--sources/--no-sources", help="Keep in the report the text of the files of yours that operations come from."
 )
 
 
@@ -97,21 +105,27 @@ def progress(quiet: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def reported(folder: Path | None, documents: list[dict[str, Any]]) -> Iterator[Path | None]:
-    """Write ``report.html`` and ``profile.json`` into a folder around showing the same on the console.
+def reported(
+    folder: Path | None, documents: list[dict[str, Any]], details: Callable[[], list[Detail]], sources: bool = True
+) -> Iterator[Path | None]:
+    """Write ``profile.pop``, ``report.html`` and ``profile.json`` into a folder around showing the same on the console.
 
     Yields the path of the page, ``None`` when there is none. What cannot be written is an error only after the block,
-    so that the result of long work is shown all the same.
+    so that the result of long work is shown all the same. ``details`` makes the full profiles of the documents; the
+    text of the user's files is kept with ``sources``.
     """
     if folder is None or not documents:
         yield None
         return
     from abele.report import html_report
+    from abele.report.store import record, sources_of, write
 
     try:
         text = json.dumps(documents, indent=2, default=plain)
         write_file(folder / "profile.json", text + "\n")
         page = write_file(folder / "report.html", html_report(documents))
+        records = [record(document, each) for document, each in zip(documents, details(), strict=True)]
+        write(folder / "profile.pop", records, title=records[0].name, sources=sources_of(records) if sources else None)
     except InvalidOption as error:
         yield None
         raise error

@@ -19,6 +19,7 @@ from abele.cli.common import (
     Json,
     Output,
     Planner,
+    Sources,
     console,
     plain,
     planned,
@@ -36,7 +37,7 @@ from abele.tune.options_file import read_options
 
 if TYPE_CHECKING:
     from abele.advice import Program
-    from abele.cost import Profile
+    from abele.cost import Detail, Profile
 
 
 def register(app: typer.Typer) -> None:
@@ -101,7 +102,8 @@ def profile(
     small: bool = typer.Option(False, "--small", help="The zoo model's tiny configuration."),
     advice: bool | None = Advice,
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
-    report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
+    report: Path | None = typer.Option(None, help="Folder for the report: profile.pop, report.html, profile.json."),
+    sources: bool = Sources,
     as_json: bool = Json,
 ):
     """Say what a model costs on a machine: does it fit, how fast, where the time goes."""
@@ -128,7 +130,7 @@ def profile(
         if not as_json:
             show_advice(document["advice"], fits)
             console().print(f"`abele tune {_tuned(context, model, system)}` searches combinations", markup=False)
-    with reported(report, [document]) as page:
+    with reported(report, [document], lambda: [asked.detail()], sources) as page:
         if page is not None:
             document["report"] = str(page)
         if as_json:
@@ -137,7 +139,7 @@ def profile(
             console().print(f"report: {page}", markup=False)
 
 
-_NOT_SETTINGS = ("model", "system", "options", "run", "advice", "cache", "report", "as_json")
+_NOT_SETTINGS = ("model", "system", "options", "run", "advice", "cache", "report", "sources", "as_json")
 """Parameters of the command that are no settings of the program."""
 
 
@@ -250,6 +252,12 @@ class _Asked:
         from abele.cost import cost
 
         return cost(self.compiled.executable.schedule, self.options.system, samples=self.samples)
+
+    def detail(self) -> Detail:
+        """The profile in full."""
+        from abele.cost import detail
+
+        return detail(self.charged, self.compiled.executable.schedule, self.options.system)
 
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints, from the cache where it has been asked before."""

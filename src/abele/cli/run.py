@@ -15,14 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from abele.cli.common import Advice, Json, Planner, console, planned, print_json, progress, reported, systems, was_given
+from abele.cli.common import (
+    Advice,
+    Json,
+    Planner,
+    Sources,
+    console,
+    planned,
+    print_json,
+    progress,
+    reported,
+    systems,
+    was_given,
+)
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 from abele.user import is_own
 
 if TYPE_CHECKING:
     from abele.compile.session import CompiledProgram, Session
+    from abele.cost import Profile
     from abele.machine import System
+    from abele.schedule import Schedule
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +60,8 @@ def run(
     ),
     planner: str = Planner,
     advice: bool | None = Advice,
-    report: Path | None = typer.Option(None, help="Folder for report.html and profile.json."),
+    report: Path | None = typer.Option(None, help="Folder for the report: profile.pop, report.html, profile.json."),
+    sources: bool = Sources,
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     all_lines: bool = typer.Option(
         False, "--traceback", help="Where the program raises, show all lines on the way, not only its own."
@@ -87,7 +102,7 @@ def run(
     shown = [p for p in session.programs if p.runs or stop is not None]
     if shown or stop is None:
         command = _Command(script, tuple(context.args), options, tuple(option), planner)
-        _charge(command, shown, dict(zip(system, machines)), session, advice, report, json)
+        _charge(command, shown, dict(zip(system, machines)), session, advice, report, sources, json)
     if stop is None:
         return
     if isinstance(stop.__cause__, Exception):
@@ -127,17 +142,25 @@ def _charge(
     session: Session,
     advice: bool | None,
     report: Path | None,
+    sources: bool,
     json: bool,
 ) -> None:
     """Charge the programs of a script on every machine, and show that."""
-    documents = []
+    from abele.cost import detail
+
+    documents: list[dict[str, Any]] = []
+    charged: list[tuple[Profile, Schedule, System]] = []
     with progress(json) as tell:
         for program in shown:
             for name, machine in machines.items():
                 tell(program.name, machine.name)
                 said = partial(tell, f"{program.name} on {machine.name}")
-                documents.append(_charged(program, machine, session, partial(command.changed, name), advice, said))
-    with reported(report, documents) as page:
+                document, profile, schedule = _charged(
+                    program, machine, session, partial(command.changed, name), advice, said
+                )
+                documents.append(document)
+                charged.append((profile, schedule, machine))
+    with reported(report, documents, lambda: [detail(*each) for each in charged], sources) as page:
         if json:
             print_json({"script": str(command.script), "programs": documents} | ({"report": str(page)} if page else {}))
         else:
@@ -193,7 +216,7 @@ def _charged(
     command: Callable[..., str],
     advice: bool | None,
     tell: Callable[[str], None],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Profile, Schedule]:
     """One program on one machine: compiled for it unless it is the one that ran."""
     from abele.advice import advise, of_compiled
     from abele.compile.executable import compile_graph
@@ -210,13 +233,14 @@ def _charged(
     if not fits if advice is None else advice:
         subject = of_compiled(program.graph, options, charged, session.cache, command)
         document["advice"] = [each.to_json() for each in advise(subject, tell)]
-    return document | {
+    document |= {
         "name": program.name,
         "cached": executable.cached,
         "compile_seconds": executable.compile_seconds,
         "runs": program.runs,
         "wall_seconds": program.wall_seconds / program.runs if program.runs else None,
     }
+    return document, charged, executable.schedule
 
 
 def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> None:

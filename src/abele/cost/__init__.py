@@ -2,12 +2,14 @@
 
 from abele.charge.memory import LiveTensor, TileMemory
 from abele.charge.records import Cycles
+from abele.cost.detail import Detail, detail
 from abele.cost.fit import Explanation, explain
 from abele.cost.profile import Aggregate, Profile, StepProfile, Timeline, cost
 
 __all__ = [
     "Aggregate",
     "Cycles",
+    "Detail",
     "Explanation",
     "LiveTensor",
     "Profile",
@@ -15,5 +17,6 @@ __all__ = [
     "TileMemory",
     "Timeline",
     "cost",
+    "detail",
     "explain",
 ]

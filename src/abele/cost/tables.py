@@ -7,6 +7,7 @@ each tile: what equal plans share is there once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,7 +16,7 @@ from abele.charge import Charged, charged
 from abele.charge.detail import ColumnTable, Flows, Traffic, traffic_table
 from abele.charge.records import PARTS, Cycles
 from abele.charge.storages import storages
-from abele.cost.pipeline import pipeline_table
+from abele.cost.pipeline import left_out, pipeline_table
 from abele.cost.profile import Profile, StepProfile, nodes_run
 from abele.ir.operation import has
 from abele.machine.system import System
@@ -25,9 +26,10 @@ from abele.schedule.vertex import vertex_kind
 Table = dict[str, Any]
 
 
-def tables(profile: Profile, schedule: Schedule, system: System) -> dict[str, Table]:
-    """The tables of a profile, which ``cost`` made of this schedule on this system."""
-    return _Tables(profile, charged(schedule, system)).all()
+def tables(profile: Profile, schedule: Schedule, system: System) -> tuple[dict[str, Table], tuple[str, ...]]:
+    """The tables of a profile, which ``cost`` made of this schedule on this system, and notes on them."""
+    made = _Tables(profile, charged(schedule, system))
+    return made.all(), tuple(filter(None, [left_out(made.loops)]))
 
 
 class _Tables:
@@ -44,7 +46,11 @@ class _Tables:
     def all(self) -> dict[str, Table]:
         found = {"operations": self._operations(), "sets": self._sets(), "moments": self._moments()}
         found |= self._storages()
-        found |= {"traffic": traffic_table(self.flows), "pipeline": self._pipeline(), "tiles": self._tiles()}
+        found |= {
+            "traffic": traffic_table(self.flows),
+            "pipeline": pipeline_table(self.loops, self.charger),
+            "tiles": self._tiles(),
+        }
         return found | {"columns": self.columns.table()}
 
     # operations ----------------------------------------------------------------------------------------------
@@ -152,13 +158,15 @@ class _Tables:
         lengths = {name: getattr(line, name) for name in ("start", "sync", "exchange", "compute", "host")}
         return {"operation": operation} | lengths | {"ipu": line.ipu, "depth": line.depth}
 
-    def _pipeline(self) -> Table:
-        loops = {}
+    @cached_property
+    def loops(self) -> dict[int, tuple[Repeat, float]]:
+        """Pipelined loops and where they start, by operation."""
+        found: dict[int, tuple[Repeat, float]] = {}
         for moment, start in zip(self.done.live.moments, self.profile.timeline.start.tolist(), strict=True):
             node = moment.node
             if moment.kind == "enter" and isinstance(node, Repeat) and id(node) in self.charger.slots:
-                loops.setdefault(self.row[id(node)], (node, start))
-        return pipeline_table(loops, self.charger)
+                found.setdefault(self.row[id(node)], (node, start))
+        return found
 
     # memory --------------------------------------------------------------------------------------------------
 
@@ -200,15 +208,15 @@ class _Tables:
 def stable_keys(steps: Sequence[StepProfile]) -> list[str]:
     """A name for each step that another compile of the same program gives the same step.
 
-    Module path, pass where it is not the forward one, operation, and its place among equals in its function. The copies
-    of an outlined layer on several stages share theirs.
+    Module path, pass where it is not the forward one, operation (with or without a map behind it), and its place among
+    equals in its function. The copies of an outlined layer on several stages share theirs.
     """
     places: dict[tuple, int] = {}
     found = []
     for step in steps:
         origin = step.origin
-        phase = "" if origin.phase == "forward" else f"/{origin.phase}"
-        key = f"{origin.module}{phase}/{step.name}"
+        phase = "" if origin.phase == "forward" else origin.phase
+        key = "/".join(filter(None, (origin.module, phase, step.name.removeprefix("fused "))))
         place = places[step.function, key] = places.get((step.function, key), -1) + 1
         found.append(f"{key}/{place}")
     return found

@@ -152,7 +152,9 @@ def _joined(root: Operation, sink: Operation, operands: list[Value], body) -> Op
         "root_operands": len(root.operands),
         "body": nodes,
     }
-    return replace(sink, name="fused", operands=(*root.operands, *order[1:]), attributes=attributes)
+    at = root.origin  # the line that takes the time; where it runs stays the sink's
+    origin = replace(sink.origin, file=at.file, line=at.line, module=at.module)
+    return replace(sink, name="fused", operands=(*root.operands, *order[1:]), attributes=attributes, origin=origin)
 
 
 _Tap = tuple[Value, tuple[int, ...], float]

@@ -7,7 +7,20 @@ the contract with the viewer.
 
 from abele.report.store.packet import Packet, Words, decode, encode
 from abele.report.store.read import Report
+from abele.report.store.record import record, sources_of
 from abele.report.store.schema import SCHEMA, TABLES
 from abele.report.store.write import ProgramRecord, write
 
-__all__ = ["SCHEMA", "TABLES", "Packet", "ProgramRecord", "Report", "Words", "decode", "encode", "write"]
+__all__ = [
+    "SCHEMA",
+    "TABLES",
+    "Packet",
+    "ProgramRecord",
+    "Report",
+    "Words",
+    "decode",
+    "encode",
+    "record",
+    "sources_of",
+    "write",
+]

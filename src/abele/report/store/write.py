@@ -6,9 +6,9 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from abele import __version__
 from abele.errors import Bug, InvalidOption
 from abele.report.store.packet import Words, encode
+from abele.report.store.pyramid import rasters
 from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS
 
 LEVEL = 3
@@ -35,7 +36,6 @@ class ProgramRecord:
         summary: what is shown first, as JSON has it; ``docs/report_store.md`` lists its fields.
         tables: for each name of ``schema.TABLES`` its columns, each an array, ``Words`` or a sequence. A table that is
             left out is empty.
-        rasters: columns ``schema.RASTER`` by level and IPU, with ``bins`` and ``tile_bins`` beside them.
         advice: rows with the columns of ``schema.ADVICE``.
     """
 
@@ -45,7 +45,6 @@ class ProgramRecord:
     mode: str
     summary: Mapping[str, Any]
     tables: Mapping[str, Mapping[str, Any]]
-    rasters: Mapping[tuple[int, int], Mapping[str, Any]] = field(default_factory=dict)
     advice: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -115,10 +114,18 @@ def _program(file: sqlite3.Connection, number: int, program: ProgramRecord) -> N
         if given != expected and not (name in OPEN and given[: len(expected)] == expected):
             raise Bug(f"The table {name!r} of the report has the columns {given}, not {expected}")
         _packet(file, number, name, encode(columns))
-    for (level, ipu), raster in program.rasters.items():
+    for (level, ipu), raster in _rasters(program):
         counts = {key: int(raster[key]) for key in ("bins", "tile_bins")}
         _packet(file, number, f"raster/{level}/{ipu}", encode({name: raster[name] for name in RASTER}, **counts))
     _advice(file, number, program.advice)
+
+
+def _rasters(program: ProgramRecord) -> Iterator[tuple[tuple[int, int], Mapping[str, Any]]]:
+    tables, summary = program.tables, program.summary
+    if not {"moments", "operations", "sets", "columns"} <= set(tables):
+        return iter(())
+    parts = tables["moments"], tables["operations"]["like"], tables["sets"], tables["columns"]
+    return rasters(*parts, ipus=summary["ipus"], tiles=summary["tiles"])
 
 
 def _packet(file: sqlite3.Connection, program: int, name: str, data: bytes) -> None:
