@@ -146,7 +146,7 @@ def test_report_is_one_page_that_needs_nothing_else(abele, tmp_path: Path) -> No
     pages = []
     for document, folder in ((plain, "plain"), (hostile, "hostile")):
         assert document["report"] == str(tmp_path / folder / "report.html")
-        assert sorted(p.name for p in (tmp_path / folder).iterdir()) == ["profile.json", "report.html"]
+        assert sorted(p.name for p in (tmp_path / folder).iterdir()) == ["profile.json", "profile.pop", "report.html"]
         text = (tmp_path / folder / "report.html").read_text()
         page = _Page(text)
         assert not [r for r in page.references if not r.startswith(("#", "data:"))]
