@@ -36,7 +36,7 @@ test("its totals are the store's", { skip }, async () => {
     assert.ok(alive.length > 0);
     const sum = alive.reduce((all, i) => all + tensors.numbers("tile_bytes")[i], 0);
     assert.equal(sum, m.categories.values, "what is live at the peak adds up");
-    assert.match(await page.locator("main .note", { hasText: "“Long”" }).innerText(), new RegExp(`^${alive.length} tensors live at moment ${m.peak_moment}, ${bytes(sum)} of`));
+    assert.match(await page.locator("main .note", { hasText: "“Long”" }).innerText(), new RegExp(`^${alive.length} storages live at moment ${m.peak_moment}, ${bytes(sum)} of`));
     await painted(page);
     await shot(page, "liveness");
   });
@@ -55,7 +55,7 @@ test("moments are chosen by dragging: who lives then, and on to their tiles", { 
     const [, from, to] = (/from=(\d+)&to=(\d+)/.exec(page.url()) ?? []).map(Number);
     assert.ok(from < to);
     const alive = await live(page, from, to);
-    assert.match(await page.locator("main .note", { hasText: "“Long”" }).innerText(), new RegExp(`^${alive.length} tensors live in moments ${from} to ${to}`));
+    assert.match(await page.locator("main .note", { hasText: "“Long”" }).innerText(), new RegExp(`^${alive.length} storages live in moments ${from} to ${to}`));
     const max = (await stored(page, "liveness")).numbers("max");
     let most = from;
     for (let i = from; i <= to; i++) if (max[i] > max[most]) most = i;
@@ -145,7 +145,7 @@ test("names that try to break out are names", { skip }, async () => {
 test("a program that does nothing has a line, and no tensors", { skip }, async () => {
   await visit(await synthetic("--ipus", "1", "--empty"), "#liveness", async (page) => {
     await whole(page);
-    assert.match(await page.locator("main").innerText(), /0 tensors live at moment 0/);
+    assert.match(await page.locator("main").innerText(), /0 storages live at moment 0/);
     await painted(page, "over the program");
     await page.locator("button", { hasText: "By cycles" }).click();
     await frames(page);

@@ -36,7 +36,7 @@ export function areaChart(seen) {
     label: `Bytes of the fullest tile over the program by kind, the fullest tile of each moment and the mean, against the limit of ${bytes(limit)}; the peak is at moment ${seen.peak}`,
     draw(g, width, height) {
       const range = seen.range(), axis = seen.axis(), high = height - AXIS, top = seen.highest() * 1.08;
-      drawScale(g, width, high, top);
+      drawScale(g, width, high, top, false);
       const bottom = new Float64Array(width).fill(high), moments = new Int32Array(width), most = new Float64Array(width), mean = new Float64Array(width);
       for (let x = 0; x < width; x++) {
         const [first, stop] = line.on(x, width, range, axis);
@@ -60,13 +60,14 @@ export function areaChart(seen) {
       }
       curve(g, most, (value) => high - (high * value) / top, []);
       curve(g, mean, (value) => high - (high * value) / top, [2, 3]);
+      drawScale(g, width, high, top, true);
       if (limit <= top) limitLine(g, width, high - (high * limit) / top, "limit " + bytes(limit));
       const chosen = seen.chosen();
       if (chosen && chosen[1] >= range[0] && chosen[0] < range[1]) {
         const from = Math.max(0, line.share(chosen[0], range, axis)) * width, to = Math.min(1, line.share(chosen[1] + 1, range, axis)) * width;
         g.fillStyle = colour("focus");
         g.globalAlpha = 0.22;
-        g.fillRect(from, 0, Math.max(1, to - from), high);
+        if (to - from < width) g.fillRect(from, 0, Math.max(1, to - from), high);
         g.globalAlpha = 1;
         g.fillRect(from - 1, 0, 2, high);
         g.fillRect(Math.max(from, to - 1), 0, 2, high);

@@ -1,6 +1,6 @@
 // A column for every tile, stacked by kind, against the limit.
 
-import { Chart, colour, fill, limitLine } from "../chart.js";
+import { Chart, colour, fill, limitLine, tag } from "../chart.js";
 import { table } from "../dom.js";
 import { bytes, plain } from "../format.js";
 import { moved, zoomed } from "./range.js";
@@ -44,7 +44,7 @@ export function columnsChart(seen) {
       const [a, b] = seen.range(), held = seen.held(), high = height - AXIS, top = seen.highest() * 1.06;
       const across = b - a < width ? width / (b - a) : 1, gap = across >= 4 ? 1 : 0;
       const shown = fullestOn(held.total, a, b, across > 1 ? b - a : width);
-      drawScale(g, width, high, top);
+      drawScale(g, width, high, top, false);
       const bottom = new Float64Array(shown.length).fill(high);
       for (const { name, values } of held.kinds) {
         g.fillStyle = fill(g, ...look(name));
@@ -56,6 +56,7 @@ export function columnsChart(seen) {
           bottom[i] -= tall;
         }
       }
+      drawScale(g, width, high, top, true);
       ipuMarks(g, width, high, a, b, tiles);
       if (tiles.memory.limit <= top) limitLine(g, width, high - (high * tiles.memory.limit) / top, "limit " + bytes(tiles.memory.limit));
       const chosen = seen.chosen();
@@ -92,17 +93,16 @@ export function columnsChart(seen) {
   });
 }
 
-/** Lines and words at round numbers of bytes. @param {CanvasRenderingContext2D} g @param {number} width @param {number} high @param {number} top */
-export function drawScale(g, width, high, top) {
+/** Lines at round numbers of bytes, or their words, which are to be seen over what is drawn between.
+ * @param {CanvasRenderingContext2D} g @param {number} width @param {number} high @param {number} top @param {boolean} words */
+export function drawScale(g, width, high, top, words) {
   let step = 1;
   while (top / step > 6) step *= 2;
   for (let at = step; at < top; at += step) {
-    const y = Math.round(high - (high * at) / top);
+    const y = Math.round(high - (high * at) / top), text = bytes(at);
     g.fillStyle = colour("line");
-    g.fillRect(0, y, width, 1);
-    g.fillStyle = colour("soft");
-    const text = bytes(at);
-    if (y > 14) g.fillText(text, width - g.measureText(text).width - 4, y - 3);
+    if (!words) g.fillRect(0, y, width, 1);
+    else if (y > 16) tag(g, text, width - g.measureText(text).width - 4, y - 14, "soft");
   }
 }
 

@@ -76,7 +76,7 @@ export function addressStrip(seen) {
   let current = -1;
   return new Chart({
     height: 76,
-    label: `Addresses on tile ${placed.tile} at one moment: tensors and the gaps between them`,
+    label: `Addresses on tile ${placed.tile} at one moment: what lies there and the gaps between`,
     draw(g, width) {
       const parts = placed.at(seen.moment()), top = topOf(seen), across = (/** @type {number} */ at) => (at * width) / top, names = letters(parts), high = 46;
       g.fillStyle = colour("idle");
@@ -182,7 +182,7 @@ export function addressMap(seen) {
       const moment = Math.max(0, Math.min(moments - 1, seen.moment() + step));
       seen.at(moment);
       const parts = placed.at(moment), gaps = parts.filter(({ tensor }) => tensor < 0);
-      say(`moment ${moment}: ${parts.length - gaps.length} tensors, ${gaps.length} gaps of ${bytes(gaps.reduce((sum, { from, to }) => sum + to - from, 0))}`);
+      say(`moment ${moment}: ${parts.length - gaps.length} storages, ${gaps.length} gaps of ${bytes(gaps.reduce((sum, { from, to }) => sum + to - from, 0))}`);
       return true;
     },
     rows: () => table([{ name: "tensor", value: (i) => tensors.name(placed.tensor[i]), words: true }, { name: "address", value: (i) => plain(placed.address[i]) }, { name: "bytes", value: (i) => bytes(placed.bytes[i]) },

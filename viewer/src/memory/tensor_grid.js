@@ -3,6 +3,7 @@
 import { make } from "../dom.js";
 import { bytes, many } from "../format.js";
 import { Grid } from "../grid.js";
+import { middleOut, tail } from "./tensors.js";
 
 /**
  * @typedef {{
@@ -34,20 +35,20 @@ export class TensorGrid {
     /** @type {[string, string, boolean, (row: number) => string, (a: number, b: number) => number][]} */
     const columns = [
       ["", "34px", true, text(listed.letter), (a, b) => on()[b] - on()[a]],
-      ["Tensor", "minmax(170px,1.4fr)", true, text((r) => tensors.name(r), (g) => `${this.folded.has(g.name) ? "▸" : "▾"} ${g.name || "no layer"}: ${many(g.rows, "tensor")}`), compare((r) => tensors.name(r))],
-      ["Kind", "104px", true, text((r) => tensors.categories.at(r)), words(tensors.categories)],
+      ["Tensor", "minmax(170px,1.4fr)", true, text((r) => middleOut(tensors.name(r), 30), (g) => `${this.folded.has(g.name) ? "▸" : "▾"} ${g.name || "no layer"}: ${many(g.rows, "row")}`), compare((r) => tensors.name(r))],
+      ["Kind", "132px", true, text((r) => tensors.categories.at(r)), words(tensors.categories)],
       [tile, "118px", false, text((r) => bytes(on()[r]), (g) => bytes(g.on)), less((r) => on()[r])],
       ["All tiles", "116px", false, text((r) => bytes(tensors.bytes[r]), (g) => bytes(g.all)), less((r) => tensors.bytes[r])],
       ["Copies", "78px", false, text((r) => String(tensors.copies[r])), less((r) => tensors.copies[r])],
-      ["Type", "minmax(110px,0.8fr)", true, text((r) => tensors.types.at(r)), words(tensors.types)],
+      ["Type", "minmax(110px,0.5fr)", true, text((r) => tensors.types.at(r)), words(tensors.types)],
       ["Live", "104px", true, text((r) => tensors.life(r)), (a, b) => tensors.first[a] - tensors.first[b] || tensors.last[a] - tensors.last[b]],
-      ["Layer", "minmax(110px,1fr)", true, text((r) => tensors.layer(r)), compare((r) => tensors.layer(r))],
-      ["Line", "minmax(110px,0.8fr)", true, text((r) => tensors.where(r)), compare((r) => tensors.where(r))],
+      ["Layer", "minmax(130px,0.8fr)", true, text((r) => tail(tensors.layer(r), 22)), compare((r) => tensors.layer(r))],
+      ["Line", "minmax(160px,0.6fr)", true, text((r) => tensors.line(r)), compare((r) => tensors.where(r))],
     ];
     /** @type {Grid} */
     this.grid = new Grid({
       label: "Tensors", height: 300, sorted: 3,
-      columns: columns.map(([name, width, isWords, shown, order]) => ({ name, width, words: isWords, text: shown, order: (a, b) => this.#grouped(a, b) || order(a, b),
+      columns: columns.map(([name, width, isWords, shown, order]) => ({ name, width, words: isWords, text: shown, title: name === "Tensor" || name === "Layer" || name === "Line" ? (row) => (row < count ? [tensors.name(row), tensors.layer(row), tensors.where(row)].filter(Boolean).join("\n") : this.groups[row - count].name) : undefined, order: (a, b) => this.#grouped(a, b) || order(a, b),
         indent: name === "Tensor" ? (row) => (this.groups.length && row < count ? 1 : 0) : undefined })),
       chosen: (row) => { if (row < count) listed.chosen(row); },
       toggled: (row) => { if (row < count) listed.opened(row); else this.#fold(this.groups[row - count].name); },

@@ -1,4 +1,4 @@
-// The tensors of a program: what they are called, where they come from, how much of them a tile holds and when.
+// What lies on tiles: tensors, and (without a type) code, stacks, received bytes and temporaries. What they are called, where they come from, how much of them a tile holds and when.
 
 import { where } from "../format.js";
 import { TileColumns } from "../tiles.js";
@@ -48,6 +48,10 @@ export class Tensors {
     const o = this.operation[row];
     return o < 0 ? "" : where(this.operations.words("file").at(o), this.operations.numbers("line")[o], "");
   }
+  /** File without its folders, and line. @param {number} row */
+  line(row) {
+    return this.where(row).replace(/^.*[/\\]/, "");
+  }
   /** The stable key of what made it, or null. @param {number} row */
   key(row) {
     return this.operation[row] < 0 ? null : this.operations.words("key").at(this.operation[row]);
@@ -78,13 +82,18 @@ export class Tensors {
     return found;
   }
 
-  /** Bytes on every tile of what is live at a moment and not always. @param {number} moment @param {number} ipus @param {number} tiles */
+  /** Bytes on every tile, by kind, of what is live at a moment and not always. @param {number} moment @param {number} ipus @param {number} tiles */
   passingAt(moment, ipus, tiles) {
-    const bytes = new Float64Array(ipus * tiles);
+    /** @type {Map<string, Float64Array>} */
+    const found = new Map();
     for (let row = 0; row < this.count; row++) {
-      if (!this.always[row] && this.alive(row, moment)) this.homes.add(this.home[row], bytes.subarray(this.ipu[row] * tiles, (this.ipu[row] + 1) * tiles), this.copies[row]);
+      if (this.always[row] || !this.alive(row, moment)) continue;
+      const kind = this.categories.at(row);
+      let bytes = found.get(kind);
+      if (!bytes) found.set(kind, (bytes = new Float64Array(ipus * tiles)));
+      this.homes.add(this.home[row], bytes.subarray(this.ipu[row] * tiles, (this.ipu[row] + 1) * tiles), this.copies[row]);
     }
-    return bytes;
+    return found;
   }
 
   /** Which rows have the text in a name, a type, a layer or a file. @param {string} text @returns {(row: number) => boolean} */
@@ -100,3 +109,8 @@ export class Tensors {
     return (row) => own.some((hit) => hit(row)) || (this.operation[row] >= 0 && theirs.some((hit) => hit(this.operation[row])));
   }
 }
+
+/** A long text without its middle: of names with dots the end says most. @param {string} text @param {number} most */
+export const middleOut = (text, most) => (text.length <= most ? text : text.slice(0, Math.floor(most / 3)) + "…" + text.slice(text.length - Math.ceil((2 * most) / 3) + 1));
+/** The end of a long text. @param {string} text @param {number} most */
+export const tail = (text, most) => (text.length <= most ? text : "…" + text.slice(1 - most));

@@ -18,7 +18,7 @@ export class Tiles {
     this.count = table.count;
     const total = table.numbers("total");
     this.always = inOrder(table.names.filter((name) => !["ipu", "tile", "total"].includes(name))).map((name) => ({ name, values: table.numbers(name) }));
-    this.peak = this.#held("each at its own peak", total, this.#rest(total));
+    this.peak = this.#held("each at its own peak", total, [{ name: PASSING, values: this.#rest(total) }]);
   }
 
   /** @param {Numbers} total */
@@ -28,17 +28,16 @@ export class Tiles {
     return rest;
   }
 
-  /** @param {string} title @param {Numbers} total @param {Numbers} passing @returns {Held} */
+  /** @param {string} title @param {Numbers} total @param {{name: string, values: Numbers}[]} passing @returns {Held} */
   #held(title, total, passing) {
-    const kinds = [...this.always, { name: PASSING, values: passing }];
-    return { title, total, kinds: kinds.filter(({ values }) => values.some((v) => v > 0)) };
+    return { title, total, kinds: [...this.always, ...passing].filter(({ values }) => values.some((v) => v > 0)) };
   }
 
-  /** What tiles hold when these bytes are live on them. @param {string} title @param {Float64Array} passing @returns {Held} */
+  /** What tiles hold when these bytes are live on them, by kind. @param {string} title @param {Map<string, Float64Array>} passing @returns {Held} */
   during(title, passing) {
-    const total = Float64Array.from(passing);
-    for (const { values } of this.always) for (let i = 0; i < total.length; i++) total[i] += values[i];
-    return this.#held(title, total, passing);
+    const kinds = inOrder([...passing.keys()]).map((name) => ({ name, values: /** @type {Float64Array} */ (passing.get(name)) })), total = new Float64Array(this.count);
+    for (const { values } of [...this.always, ...kinds]) for (let i = 0; i < total.length; i++) total[i] += values[i];
+    return this.#held(title, total, kinds);
   }
 
   /** @param {Held} held @returns {OfIpu[]} */

@@ -9,7 +9,7 @@ import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
 import { MomentLine } from "../memory/line.js";
 import { LEFT, livesGrid, RIGHT } from "../memory/lives.js";
-import { Tensors } from "../memory/tensors.js";
+import { tail, Tensors } from "../memory/tensors.js";
 import { refill } from "../memory/tools.js";
 
 /** @typedef {import("../main.js").Context} Context */
@@ -149,7 +149,7 @@ class LivenessPage {
       if (tensors.last[row] >= chosen[0] && tensors.last[row] <= chosen[1]) dead++;
     }
     return make("p", { class: "made" }, `${which}: ${bytes(this.max[moment] ?? 0)} on the fullest tile. `,
-      ...(tensors && chosen ? [`${many(born, "tensor")} begin here and ${plain(dead)} end. `] : []),
+      ...(tensors && chosen ? [`${many(born, "storage")} begin here and ${plain(dead)} end. `] : []),
       make("a", { href: encoded({ ...here, page: "memory", from: moment, to: moment, view: "" }) }, "Its tiles"),
       ...(key === null ? [] : [" · ", make("a", { href: encoded({ ...here, page: "operations", operation: key, view: "" }) }, `Operation ${this.name(moment)}`)]));
   }
@@ -199,10 +199,10 @@ class LivenessPage {
       if (shown !== page.listed) grid.fill(rows);
       else grid.repaint();
       page.listed = shown;
-      total.textContent = `${many(rows.length, "tensor")}${!chosen ? "" : chosen[0] === chosen[1] ? ` live at moment ${chosen[0]}` : ` live in moments ${chosen[0]} to ${chosen[1]}`}, ${bytes(rows.reduce((sum, r) => sum + page.on[r], 0))} of the tile${chosen && chosen[0] === chosen[1] ? "" : " if they were all there at once"}. “Long” is half of the program or more.`;
+      total.textContent = `${many(rows.length, "storage")}${!chosen ? "" : chosen[0] === chosen[1] ? ` live at moment ${chosen[0]}` : ` live in moments ${chosen[0]} to ${chosen[1]}`}, ${bytes(rows.reduce((sum, r) => sum + page.on[r], 0))} of the tile${chosen && chosen[0] === chosen[1] ? "" : " if they were all there at once"}. “Long” is half of the program or more.`;
       if (tensor !== undefined && Number(tensor) < tensors.count && grid.current !== Number(tensor)) grid.reveal(Number(tensor));
     };
-    this.lives.replaceChildren(heading("Lives of tensors"), make("div", { class: "tools" }, search, of, when, stay), total, grid.node);
+    this.lives.replaceChildren(heading("Who lives when"), make("div", { class: "tools" }, search, of, when, stay), total, grid.node);
   }
 
   /** Moments by their bytes, those of operations that are alike told once. @param {Tensors} tensors */
@@ -218,7 +218,7 @@ class LivenessPage {
     }
     const here = this.selection, head = ["bytes", "of the limit", "for the step itself"];
     const passing = this.kinds.filter(({ name }) => name === "temporaries" || name === "exchange buffers");
-    const cell = (/** @type {string | Node} */ content, /** @type {string | null} */ kind = null) => make("td", { class: kind, title: typeof content === "string" ? content : content.textContent }, content);
+    const cell = (/** @type {string | Node} */ content, /** @type {string | null} */ kind = null, title = typeof content === "string" ? content : content.textContent) => make("td", { class: kind, title }, content);
     const rows = [...found.values()].slice(0, TIGHTEST).map(({ moment, alike, least }) => {
       const row = this.line.operation[moment], name = row < 0 ? "" : names.at(row);
       return make("tr", null,
@@ -226,7 +226,7 @@ class LivenessPage {
         cell(bytes(this.max[moment])), cell(percent(this.max[moment], this.memory.limit), this.max[moment] > this.memory.limit ? "bad" : null),
         cell(bytes(passing.reduce((sum, { values }) => sum + values[moment], 0))),
         cell(row < 0 ? "" : make("a", { href: encoded({ ...here, page: "operations", operation: keys.at(row), view: "" }) }, name || "without a name"), "words"),
-        cell(row < 0 ? "" : where(files.at(row), lines[row], layers.at(row)), "words"),
+        cell(row < 0 ? "" : where(files.at(row).replace(/^.*[/\\]/, ""), lines[row], tail(layers.at(row), 32)), "words", row < 0 ? "" : where(files.at(row), lines[row], layers.at(row))),
         cell(alike ? `+${plain(alike)} like it, down to ${bytes(least)}` : "", "words"),
         cell(make("a", { href: encoded({ ...here, page: "memory", from: moment, to: moment, view: "" }) }, "tiles"), "words"));
     });

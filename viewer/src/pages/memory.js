@@ -27,7 +27,7 @@ class MemoryPage {
     this.tiles = tiles;
     this.held = tiles.peak;
     this.closed = false;
-    /** @type {{tensors: Tensors, placements: import("../packet.js").Table, high: import("../packet.js").Numbers, liveness: import("../packet.js").Table} | null} */
+    /** @type {{tensors: Tensors, placements: import("../packet.js").Table, high: import("../packet.js").Numbers} | null} */
     this.loaded = null;
     this.tools = make("div", { class: "tools" });
     this.drawing = make("div");
@@ -151,26 +151,18 @@ class MemoryPage {
     this.#toolbar();
     if (this.ipus && one !== null) this.ipus.reveal(one);
     const head = (one === null ? "Tiles of all IPUs" : tiles.ipus > 1 ? `Tiles of IPU ${one}` : "All tiles") + ", " + held.title;
-    const moment = this.momentChosen();
-    const about = moment === null || !this.loaded ? [] : [note(`What is live at moment ${moment}, by where it lies. What its step takes while it runs is not kept for each tile` +
-      `${moment < this.loaded.liveness.count ? ` (on the fullest one ${bytes(this.#while(moment))} of temporaries and exchange buffers)` : ""}.`)];
     if (map) {
       const kind = this.#kind(), limited = !kind;
       const most = limited ? (this.options.scale === "fullest" ? Math.min(this.most(), this.memory.limit) : this.memory.limit) : largest(kind.values);
       this.chart = mapChart({ tiles, ipu: () => this.ipu(), values: () => (this.#kind() ?? { values: this.held.total }).values, total: () => this.held.total, what: () => this.options.kind ?? "", highest: () => most, most: () => this.most(),
         limited: () => limited, chosen: () => this.chosen(), choose: (p) => this.choose(p), open: (ipu) => this.open(ipu) });
-      refill(this.drawing, heading(head), this.chart.node, mapKey(most, this.memory.limit, limited ? this.most() : 0), ...about);
+      refill(this.drawing, heading(head), this.chart.node, mapKey(most, this.memory.limit, limited ? this.most() : 0));
     } else {
       this.chart = columnsChart({ tiles, held: () => this.held, range: () => this.range(), whole: () => this.whole(), highest: () => this.highest(), chosen: () => this.chosen(),
         choose: (p) => this.choose(p), look: ([a, b]) => this.option({ zoom: String([a, b]) === String(this.whole()) ? null : `${a}-${b}` }), out: () => { if (tiles.ipus > 1) this.open(null); } });
-      refill(this.drawing, heading(head), this.chart.node, legend(held.kinds.map(({ name }) => [name === PASSING ? "for a while: values, temporaries, exchange buffers" : name, ...look(name)])), ...about);
+      refill(this.drawing, heading(head), this.chart.node, legend(held.kinds.map(({ name }) => [name === PASSING ? "for a while: values, temporaries, exchange buffers" : name, ...look(name)])));
     }
     this.drawn = this.#drawnFor();
-  }
-  /** @param {number} moment */
-  #while(moment) {
-    const { liveness } = /** @type {NonNullable<typeof this.loaded>} */ (this.loaded);
-    return ["temporaries", "exchange buffers"].reduce((sum, name) => sum + (liveness.has(name) ? liveness.numbers(name)[moment] : 0), 0);
   }
   /** What a drawing depends on, its zoom and tile apart. */
   #drawnFor() {
@@ -183,7 +175,7 @@ class MemoryPage {
     try {
       const [tensors, placements, liveness] = await Promise.all([Tensors.load(this.context), this.context.table("placements"), this.context.table("liveness")]);
       if (this.closed) return;
-      this.loaded = { tensors, placements, liveness, high: liveness.numbers("max") };
+      this.loaded = { tensors, placements, high: liveness.numbers("max") };
       if (this.#hold()) this.#redraw();
       else this.#toolbar();
       this.#fillTile();
@@ -214,7 +206,8 @@ class MemoryPage {
     this.now = () => this.momentChosen() ?? Math.min(usual, Math.max(0, tensors.moments - 1));
     this.on = tensors.on(ipu, tile);
     this.signs = lies ? letters(placed.at(this.now())) : new Map();
-    const beside = tiles.always.filter(({ name }) => !["state", "hyper"].includes(name)).reduce((sum, { values }) => sum + values[place], 0);
+    const addressed = new Set(Array.from(placed.rows, (i) => tensors.categories.at(placed.tensor[i])));
+    const beside = tiles.always.filter(({ name }) => !addressed.has(name)).reduce((sum, { values }) => sum + values[place], 0);
     const seen = { placed, tensors, limit: m.limit, beside, moment: this.now, chosen: () => this.#tensor(), choose: (/** @type {number} */ t) => this.chooseTensor(t),
       at: (/** @type {number} */ moment) => this.state.set({ from: moment, to: moment }, true) };
     this.charts = lies ? [addressStrip(seen), addressMap(seen)] : [];
@@ -244,7 +237,7 @@ class MemoryPage {
     if (placed) {
       const at = placed.at(moment), gaps = at.filter(({ tensor }) => tensor < 0), lost = gaps.reduce((all, { from, to }) => all + to - from, 0);
       this.signs = letters(at);
-      this.fragments?.replaceChildren(note(`Addresses at moment ${moment}: ${many(at.length - gaps.length, "tensor")}, ${many(gaps.length, "gap")} between them` +
+      this.fragments?.replaceChildren(note(`Addresses at moment ${moment}: ${many(at.length - gaps.length, "storage")}, ${many(gaps.length, "gap")} between them` +
         (lost ? ` of ${bytes(lost)}, the largest ${bytes(gaps.reduce((most, { from, to }) => Math.max(most, to - from), 0))}.` : ".") + " Modelled: first fit by birth."));
     }
     for (const chart of this.charts ?? []) chart.repaint();
@@ -283,12 +276,12 @@ class MemoryPage {
       [scope.value, when.value, by.value] = [of ?? "", live ?? "", group ?? ""];
       const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => (of === "all" || tensors.ipu[r] === ipu) && (of === "ipu" || of === "all" || on[r] > 0) && (live === "any" || tensors.alive(r, moment)) && hit(r));
       grid.show(rows, group === "kind" || group === "layer" ? group : "none");
-      total.textContent = `${many(rows.length, "tensor")}${live === "any" ? "" : ` live at moment ${moment}`}: ${bytes(rows.reduce((sum, r) => sum + on[r], 0))} on ${name}, ${bytes(rows.reduce((sum, r) => sum + tensors.bytes[r], 0))} on all tiles.`;
+      total.textContent = `${many(rows.length, "storage")}${live === "any" ? "" : ` live at moment ${moment}`}: ${bytes(rows.reduce((sum, r) => sum + on[r], 0))} on ${name}, ${bytes(rows.reduce((sum, r) => sum + tensors.bytes[r], 0))} on all tiles.`;
       const t = tensor === undefined ? null : page.#tensor();
       if (t !== null) grid.grid.reveal(t);
       made.replaceChildren(...(t === null ? [] : [page.#about(tensors, t)]));
     };
-    return { refresh, nodes: [heading("Tensors"), make("div", { class: "tools" }, search, scope, when, by), total, grid.node, made] };
+    return { refresh, nodes: [heading("What lies there"), make("div", { class: "tools" }, search, scope, when, by), total, grid.node, made] };
   }
 
   /** @param {Tensors} tensors @param {number} t */
