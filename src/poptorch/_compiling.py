@@ -40,6 +40,9 @@ _AVERAGING = {
     MeanReductionStrategy.Post: "post",
     MeanReductionStrategy.PostAndLoss: "post_and_loss",
 }
+DEBUG = b"Layers and lines are in profile.pop."
+"""All that the vendor's file of debug information holds: one text, as CBOR has it."""
+
 _BY_VERSION = {1: ("mk1-c2", ("mk1",)), 2: ("m2000", ("gc200", "c600")), 21: ("bow-2000", ("bow",))}
 """Versions of the chip: the system to take, and the chips that are of that version."""
 
@@ -252,8 +255,8 @@ def profile_of(compiled: CompiledProgram) -> Profile:
 def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     """Write what the program costs on the modelled machine into ``<folder>/<name>``.
 
-    That is ``profile.pop``, a report for ``abele view`` (an SQLite file like the vendor's, with tables of its own),
-    ``profile.json`` and a page ``profile.html``.
+    That is ``profile.pop``, a report for ``abele view`` and ``pva`` (an SQLite file like the vendor's, with tables of
+    its own), ``profile.json`` and a page ``profile.html``; beside the folder ``debug.cbor``, which readers name.
     """
     profile, schedule = profile_of(compiled), compiled.executable.schedule
     document = profile.to_json()
@@ -264,6 +267,7 @@ def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     (target / "profile.html").write_text(html_report([document]))
     records = [record(document, detail(profile, schedule, compiled.options.system))]
     write(target / "profile.pop", records, title=compiled.name, sources=sources_of(records))
+    Path(folder, "debug.cbor").write_bytes(bytes([0x78, len(DEBUG)]) + DEBUG)
 
 
 def write_graph(graph: Graph) -> None:

@@ -1,0 +1,60 @@
+"""The vendor's library for reading reports (libpva), over reports that Abele writes.
+
+``openReport("training/profile.pop")`` gives what was compiled (``compilation``: tiles, programs, compute sets,
+liveness) and what one device iteration takes on the modelled machine (``execution``: runs, steps, cycles). A field that
+a report of Abele does not hold raises ``NotInReport``, which says why.
+"""
+
+from pva._analysis import DebugContext, Operation, OperationAnalysis, SourceLocation
+from pva._compilation import (
+    IPU,
+    CompilationReport,
+    Graph,
+    LiveMemory,
+    LivenessStep,
+    Target,
+    Tile,
+    TileMemory,
+    Variable,
+)
+from pva._data import NotInReport
+from pva._execution import Block, ExecutionReport, Run, Step, StepIpu
+from pva._programs import ComputeSet, Program, ProgramVisitor, Vertex
+from pva._report import InstrumentationSettings, PoplarVersion, ProfileReportVersion, Report, openReport
+from pva._trace import Event, Process, Thread, Trace, openTrace
+
+__all__ = [
+    "IPU",
+    "Block",
+    "CompilationReport",
+    "ComputeSet",
+    "DebugContext",
+    "Event",
+    "ExecutionReport",
+    "Graph",
+    "InstrumentationSettings",
+    "LiveMemory",
+    "LivenessStep",
+    "NotInReport",
+    "Operation",
+    "OperationAnalysis",
+    "PoplarVersion",
+    "Process",
+    "ProfileReportVersion",
+    "Program",
+    "ProgramVisitor",
+    "Report",
+    "Run",
+    "SourceLocation",
+    "Step",
+    "StepIpu",
+    "Target",
+    "Thread",
+    "Tile",
+    "TileMemory",
+    "Trace",
+    "Variable",
+    "Vertex",
+    "openReport",
+    "openTrace",
+]

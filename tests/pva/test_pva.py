@@ -1,0 +1,279 @@
+"""Readers written for the vendor's library, on reports of Abele: the fields that they touch, and sums over them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pva
+from abele.errors import AbeleError, BadReport, InvalidOption
+from abele.report.store import Report as File
+from abele.report.store import write
+from tests.report.synthetic import Shape, program
+
+Type = pva.Program.Type
+
+PROGRAM = """
+import torch, poptorch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(24, 40), torch.nn.Linear(40, 8)
+
+    def forward(self, x, y):
+        z = torch.softmax(self.second(torch.relu(self.first(x))), 1)
+        return z, poptorch.identity_loss(((z - y) ** 2).sum(), reduction="none")
+
+options = poptorch.Options().replicationFactor(2)
+options.Training.gradientAccumulation(4)
+model = Block()
+trained = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+trained(torch.rand(16, 24), torch.rand(16, 8))
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipelined training step of two IPUs, and the empty program."""
+    path = tmp_path_factory.mktemp("pva") / "profile.pop"
+    write(path, (program(shape) for shape in (Shape(2, 64, 600, fill=1.3), Shape(1, 64, 0))))
+    return path
+
+
+@pytest.fixture(scope="module")
+def synthetic(path: Path) -> pva.Report:
+    return pva.openReport(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a poptorch program wrote its reports, as the engine's options asked."""
+    folder = tmp_path_factory.mktemp("mydirectory")
+    (folder / "program.py").write_text(PROGRAM)
+    with pytest.MonkeyPatch.context() as patch:
+        asked = {"autoReport.all": "true", "autoReport.directory": str(folder)}
+        patch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+        exec(compile(PROGRAM, str(folder / "program.py"), "exec"), {"__name__": "__main__"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> pva.Report:
+    return pva.openReport(str(folder / "training" / "profile.pop"), str(folder / "debug.cbor"))
+
+
+@pytest.fixture(scope="module", params=["synthetic", "trained"])
+def report(request: pytest.FixtureRequest) -> pva.Report:
+    return request.getfixturevalue(request.param)
+
+
+def test_what_tutorials_print(trained: pva.Report) -> None:
+    compilation = trained.compilation
+    assert compilation.graph.numComputeSets == len(compilation.computeSets) > 10
+    assert compilation.target.numTiles == len(compilation.tiles) == 2 * len(compilation.ipus[0].tiles)
+    assert trained.poplarVersion.string.startswith("Abele ") and trained.poplarVersion.major >= 0
+    assert compilation.target.architecture is pva.IPU.Architecture.Ipu21
+    assert compilation.target.totalMemory == compilation.target.numTiles * 624 * 1024
+    assert (compilation.target.numIPUs, compilation.target.numReplicas) == (2, 2)
+    assert trained.version.major == 1 and not trained.version.isUnstableFormat
+    settings = trained.instrumentationSettings
+    assert settings.compute is settings.ComputeInstrumentationLevel.Tile
+
+
+def test_cycles_of_steps_are_those_of_the_run(trained: pva.Report) -> None:
+    execution = trained.execution
+    (run,) = execution.runs
+    total = execution.totalCycles.total
+    assert sum(step.ipus[0].cycles for step in execution.steps) == pytest.approx(total, rel=1e-3)
+    assert f"{execution.totalCycles:,}" and len(run.steps) == len(execution.steps)
+    microseconds = run.microseconds.end - run.microseconds.start
+    assert microseconds == pytest.approx(1e6 * total / trained.compilation.target.clockFrequency, rel=1e-5)
+    often = Counter(step.name for step in execution.steps if step.program.type is Type.OnTileExecute)
+    assert often["first/fused matmul"] % 4 == 0  # of each micro-batch
+
+
+def test_steps_are_in_order_and_of_the_programs(report: pva.Report) -> None:
+    before = 0
+    for step in report.execution.steps[::7]:
+        at = step.ipus[0].activeCycles
+        assert before <= at.cyclesFrom.min <= at.cyclesFrom.max <= at.cyclesTo.min <= at.cyclesTo.max
+        before = at.cyclesFrom.max
+    runs = Counter(step.program for step in report.execution.steps)
+    assert set(runs) <= set(report.compilation.programs)
+
+
+def test_a_visitor_is_called_by_type(report: pva.Report) -> None:
+    intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    class Intervals(pva.ProgramVisitor):
+        def __init__(self, active) -> None:
+            super().__init__()
+            self.active = active
+
+        def visitOnTileExecute(self, it: pva.Program) -> None:
+            assert len(it.computeset.vertices) <= 1
+            intervals["compute"].append((self.active.cyclesFrom.max, self.active.cyclesTo.max))
+
+        def visitDoExchange(self, it: pva.Program) -> None:
+            intervals["exchange"].append((self.active.cyclesFrom.max, self.active.cyclesTo.max))
+
+        def visitStreamCopyMid(self, it: pva.Program) -> None:
+            intervals["host"].append((self.active.cyclesFrom.max, self.active.cyclesTo.max))
+
+    for step in report.execution.runs[0].steps:
+        step.program.accept(Intervals(step.ipus[0].activeCycles))
+    assert set(intervals) == {"compute", "exchange", "host"}
+
+
+def test_memory_of_tiles_is_that_of_the_store(path: Path, synthetic: pva.Report) -> None:
+    with File(path) as file:
+        tiles, limit = file.table("tiles"), file.summary()["tile_memory"]["limit"]
+    memories = [tile.memory for tile in synthetic.compilation.tiles]
+    assert [m.total.includingGaps for m in memories] == tiles.numbers("total").tolist()
+    assert max(m.overflowed.excludingGaps for m in memories) == tiles.numbers("total").max() - limit > 0
+    assert [m.category.vertexCode.total for m in memories] == tiles.numbers("vertex code").tolist()
+    first = memories[0]
+    categories = [getattr(first.category, name).total for name in dir(first.category)]
+    assert sum(categories) == first.total.excludingGaps == first.alwaysLiveBytes + first.notAlwaysLiveBytes
+    with pytest.raises(AttributeError, match="no category 'vertexcode'"):
+        first.category.vertexcode  # noqa: B018
+
+
+def test_variables_and_liveness(report: pva.Report) -> None:
+    compilation = report.compilation
+    replicas, ipus = compilation.target.numReplicas, compilation.target.ipusPerReplica
+    always = sum(variable.size for variable in compilation.alwaysLiveVariables)
+    assert always > 0
+    peak = max(compilation.livenessProgramSteps, key=lambda step: step.notAlwaysLiveMemory.bytes)
+    there = peak.notAlwaysLiveMemory
+    assert there.bytes == sum(variable.size for variable in there.variables) > 0
+    by_ipu = [peak.notAlwaysLiveMemoryForIpu(i) for i in range(ipus)]
+    assert sum(memory.bytes for memory in by_ipu) == there.bytes and peak.program.name
+    if replicas > 1:  # of a real program: code and stacks are variables too
+        assert always == sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) / replicas
+        assert {"vertexCode", "controlCode", "stack"} <= {v.name for v in compilation.alwaysLiveVariables}
+
+
+def test_cycles_by_tile_are_those_of_the_compute_sets(report: pva.Report) -> None:
+    sums: Counter[str] = Counter()
+    tiles = report.compilation.target.numTiles
+    for step in report.execution.steps[:200]:
+        column = step.cyclesByTile
+        assert len(column) == tiles
+        sums[step.program.type.name] += sum(column)
+        (ipu, *_) = step.ipus
+        assert 0 <= ipu.tileBalance <= ipu.activeTileBalance <= 1 + 1e-9
+        for computeset in step.computeSets:
+            assert max(computeset.estimatedCyclesByTile) == max(column)
+            charged = max(each.cycles for each in step.ipus)
+            assert max(column) == pytest.approx(charged, abs=1)
+    assert sums["OnTileExecute"] > 0 and sums["Sync"] > 0
+
+
+def test_data_goes_in_and_out(trained: pva.Report) -> None:
+    steps = [step for step in trained.execution.steps if step.program.type is Type.StreamCopyMid]
+    come, go = (sum(getattr(step.ipus[0], name) for step in steps) for name in ("dataIn", "dataOut"))
+    micro_batches, loss = 4 * 2 * (24 + 8) * 4, 4 * 4
+    assert come == micro_batches and go >= loss
+
+
+def test_the_tree_of_programs(synthetic: pva.Report) -> None:
+    programs = synthetic.compilation.programs
+    main = programs[0]
+    assert main.type is Type.Sequence and main.name == "main"
+    seen: set[pva.Program] = set()
+    below = [main]
+    while below:
+        each = below.pop()
+        if each not in seen:
+            seen.add(each)
+            below += each.children
+    assert seen == set(programs)
+
+
+def test_stages_overlap(synthetic: pva.Report) -> None:
+    """As the table ``pipeline`` has them: both IPUs compute at the same time."""
+    times: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    for step in synthetic.execution.steps:
+        if step.program.type is Type.OnTileExecute:
+            for ipu, spans in times.items():
+                if step.ipus[ipu].cycles:
+                    active = step.ipus[ipu].activeCycles
+                    spans.append((active.cyclesFrom.min, active.cyclesTo.max))
+    first, second = (np.array(times[ipu]) for ipu in times)
+    assert any(((a < second[:, 1]) & (b > second[:, 0])).any() for a, b in first)
+    total = synthetic.execution.totalCycles
+    assert max(first.max(), second.max()) <= total
+
+
+def test_operations_have_layers_and_lines(folder: Path, trained: pva.Report) -> None:
+    lines = PROGRAM.splitlines()
+    found = {}
+    for operation in pva.OperationAnalysis(trained).operations:
+        described = json.loads(operation.debugContext.json)
+        assert operation.name == described["op_name"] and described["layer"] == "poptorch"
+        assert operation.name.endswith(described["op_type"])
+        location = operation.debugContext.location
+        if described["phase"] == "forward" and location.fileName:
+            found[operation.name] = lines[location.lineNumber - 1]
+        steps = trained.compilation.livenessProgramSteps
+        if operation.firstStepIndex >= 0:
+            assert steps[operation.firstStepIndex].program == operation.programs()[0]
+            assert operation.firstStepIndex <= operation.lastStepIndex < len(steps)
+    assert "torch.softmax" in found["softmax"] and "self.first(x)" in found["first/fused matmul"]
+
+
+def test_the_trace_holds_events_in_events(path: Path, synthetic: pva.Report) -> None:
+    trace = pva.openTrace(path)
+    assert [process.pid for process in trace.processes] == [0, 1]
+    process = trace.processes[0]
+    assert [thread.name for thread in process.threads] == ["IPU 0", "IPU 1"]
+    events = process.threads[0].events
+    lasted = 0.0
+    for event in events[:100]:
+        assert event.label and event.duration >= 0
+        lasted += event.duration
+        for inner in event.children():
+            assert event.start <= inner.start and inner.end <= event.end + 1e-9 and not inner.children()
+    assert 0 < lasted < 1e6 * synthetic.execution.totalCycles / synthetic.compilation.target.clockFrequency
+
+
+def test_what_a_report_does_not_hold_is_said(synthetic: pva.Report) -> None:
+    compilation = synthetic.compilation
+    exchange = next(p for p in compilation.programs if p.type is Type.DoExchange)
+    for thing, field in (
+        (compilation, "loweredVariables"),
+        (compilation.graph, "numEdges"),
+        (compilation.tiles[0].memory, "vertices"),
+        (exchange, "controlCodeByTile"),
+    ):
+        with pytest.raises(pva.NotInReport, match="A report of Abele has no"):
+            getattr(thing, field)
+        assert getattr(thing, field, None) is None  # readers that ask whether it is there go on
+    assert issubclass(pva.NotInReport, AbeleError)
+    with pytest.raises(AttributeError, match="no compute set"):
+        exchange.computeset  # noqa: B018
+    assert len(synthetic.execution.blocks) == len(synthetic.execution.blocks(0)) == 0
+
+
+def test_what_cannot_be_opened_is_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"no report .*missing\.pop"):
+        pva.openReport(tmp_path / "missing.pop")
+    with pytest.raises(InvalidOption, match="debug information"):
+        pva.openReport(path, tmp_path / "missing.cbor")
+    (tmp_path / "other.pvti").write_bytes(b"SQLite format 3\0" + bytes(200))
+    with pytest.raises(BadReport, match="not public"):
+        pva.openTrace(tmp_path / "other.pvti")
+
+
+def test_lists_are_made_item_by_item(synthetic: pva.Report) -> None:
+    steps = synthetic.execution.steps
+    assert [step.name for step in steps[2:9:3]] == [steps[i].name for i in (2, 5, 8)]
+    assert steps[-1].name == steps[len(steps) - 1].name and steps[:0].__len__() == 0
+    with pytest.raises(IndexError):
+        steps[len(steps)]
