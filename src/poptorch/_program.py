@@ -151,8 +151,7 @@ class Program:
         for run in range(self.runs):
             started = time.perf_counter()
             results = engine.run({name: array[run] for name, array in streams.items()})
-            self.compiled.wall_seconds += time.perf_counter() - started
-            self.compiled.runs += 1
+            self.compiled.ran(started, time.perf_counter(), results.get(LOSS))
             self.anchors.collect(anchored, results, engine.read, engine.replicas)
             for name, array in results.items():
                 if name not in collectors:

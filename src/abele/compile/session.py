@@ -13,7 +13,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from abele import events
+from abele.charge.figures import figures
+from abele.charge.total import charged
 from abele.compile.cache import Cache
 from abele.compile.executable import Executable, compile_graph
 from abele.compile.pipelines import CompileOptions
@@ -34,6 +38,7 @@ class CompiledProgram:
         graph, options: what it was compiled from, so that it can be compiled for another machine.
         samples: samples in one run of the program, all replicas together.
         runs, wall_seconds: runs so far and the seconds that they took on this computer.
+        number: its number in the events of this run, where they are recorded.
     """
 
     name: str
@@ -43,6 +48,14 @@ class CompiledProgram:
     samples: int = 1
     runs: int = 0
     wall_seconds: float = 0.0
+    number: int | None = None
+
+    def ran(self, started: float, ended: float, loss: Any = None) -> None:
+        """Count a run between two readings of ``time.perf_counter``; ``loss`` is what it gave of it, where it did."""
+        self.runs += 1
+        self.wall_seconds += ended - started
+        if self.number is not None and (recorder := events.current()) is not None:
+            recorder.step(self.number, started, ended, self.samples, loss)
 
 
 @dataclass(eq=False)
@@ -82,8 +95,14 @@ class Session:
             )
         tell = self.progress
         watch = None if tell is None else (lambda step, _: tell(name, step))
+        recorder = events.current()
+        if recorder is not None:
+            recorder.message(f"compiling {name} for {options.system.name}")
         executable = compile_graph(graph, options, cache=cache or self.cache, watch=watch)
         program = CompiledProgram(name, graph, options, executable, samples)
+        if recorder is not None:
+            about = {"name": name, "system": options.system.name, "samples": samples, "train": options.optimiser is not None}
+            program.number = recorder.program(about | figures(charged(executable.schedule, options.system)))
         self.programs.append(program)
         return program
 
