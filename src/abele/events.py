@@ -1,7 +1,7 @@
 """What a run says of itself while it goes on: lines of JSON in a file, for whoever wants to follow it.
 
 Nothing is recorded unless a recorder is open: ``abele run --live`` opens one, and the environment variable
-``ABELE_LIVE=FILE`` does for any program. The run only adds to sums in memory; a thread writes them, at most ten times a
+``ABELE_LIVE=FILE`` does for any program. The run only adds to sums in memory; a thread writes them, five times a
 second, so that neither a slow disk nor a reader can hold the run up. What cannot be written is said once and kept, as
 sums, until it can. Readers have the file and nothing else (``report/live``).
 
@@ -31,6 +31,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ except ImportError:  # not a Unix system: nothing tells then that another proces
 SCHEMA = 1
 VARIABLE = "ABELE_LIVE"
 """Names the file that any program records to."""
-PERIOD = 0.1
+PERIOD = 0.2
 """Seconds between two writings."""
 LIMIT = 4 << 20
 """Bytes of the file from which on it is folded."""
@@ -58,7 +59,12 @@ LONGEST = 2000
 HUGE = 1e300
 """A loss beyond it counts as infinite, so that sums stay numbers."""
 
+UNSEEN = 100_000
+"""Runs between two looks of the thread at most, should a disk hang; of more the earliest are lost."""
+
 Event = dict[str, Any]
+
+_as_text = json.JSONEncoder(default=str).encode
 
 
 class Recorder:
@@ -72,10 +78,11 @@ class Recorder:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._queue: list[Event] = []
+        self._ran: deque[tuple[int, int, float, float, float | None]] = deque(maxlen=UNSEEN)
+        self._samples: list[int] = []
         self._steps: dict[int, Event] = {}
-        self._programs = self._number = self._messages = self._left_out = self._size = 0
+        self._number = self._messages = self._left_out = self._size = 0
         self._next_fold, self._failing = LIMIT, False
-        self._runs: dict[int, int] = {}
         self._before = self._began = time.perf_counter()
         from abele import __version__
 
@@ -83,61 +90,38 @@ class Recorder:
         about |= {"pid": os.getpid(), "started": time.time(), "command": " ".join(sys.argv)[:LONGEST]}
         self._file = _fresh(self.path, self._encoded([about | {"t": 0.0}]))
         self._size = os.fstat(self._file).st_size
-        self._stop = threading.Event()
+        self._going = threading.Lock()
+        self._going.acquire()
         self._thread = threading.Thread(target=self._go_on, name="abele-live", daemon=True)
         self._thread.start()
+
+    @property
+    def thread(self) -> int:
+        """The thread that writes, as ``time.pthread_getcpuclockid`` wants it."""
+        assert self._thread.ident is not None
+        return self._thread.ident
 
     # what happens ------------------------------------------------------------------------------------------------
 
     def program(self, figures: Mapping[str, Any]) -> int:
         """A program has been compiled; returns its number. ``figures``: see ``charge/figures.py``."""
         with self._lock:
-            number, self._programs = self._programs, self._programs + 1
+            number = len(self._samples)
+            self._samples.append(figures["samples"])
             self._queue.append({"event": "program", "t": self._now(), "program": number, **figures})
         return number
 
-    def step(self, program: int, started: float, ended: float, samples: int, loss: Any = None) -> None:
+    def step(self, program: int, number: int, started: float, ended: float, loss: Any = None) -> None:
         """One run of a program.
 
         Args:
-            program: its number.
+            program: its number; ``number`` of the run, from 0.
             started, ended: readings of ``time.perf_counter``.
-            samples: samples of the run.
             loss: an array of the losses of its micro-batches and replicas, where it has them; their mean is kept.
         """
-        wall, gap = ended - started, started - self._before
-        self._before = ended
-        value = None
-        if loss is not None and loss.size:
-            value = float(loss.item() if loss.size == 1 else loss.mean(dtype="float64"))
-        with self._lock:
-            first = self._runs.get(program, 0)
-            self._runs[program] = first + 1
-            steps = self._steps.get(program)
-            if steps is None:
-                steps = self._steps[program] = {"event": "steps", "t": 0.0, "program": program, "first": first, "count": 0}
-                steps |= {"wall": 0.0, "gap": 0.0, "wall_max": 0.0, "samples": 0}
-            steps["t"] = ended
-            steps["count"] += 1
-            steps["wall"] += wall
-            if first:  # before the first run lies what compiling took
-                steps["gap"] += gap
-            steps["samples"] += samples
-            if wall > steps["wall_max"]:
-                steps["wall_max"] = wall
-            if value is None:
-                return
-            if not -HUGE < value < HUGE:
-                steps["loss_bad"] = steps.get("loss_bad", 0) + 1
-            elif "losses" not in steps:
-                steps.update(losses=1, loss_sum=value, loss_min=value, loss_max=value)
-            else:
-                steps["losses"] += 1
-                steps["loss_sum"] += value
-                if value < steps["loss_min"]:
-                    steps["loss_min"] = value
-                elif value > steps["loss_max"]:
-                    steps["loss_max"] = value
+        if loss is not None:
+            loss = loss.item() if loss.size == 1 else float(loss.mean(dtype="float64"))
+        self._ran.append((program, number, started, ended, loss))  # and no more: the program is waiting
 
     def message(self, text: str, level: str = "info") -> None:
         """A line for the log; a very long one is cut, and of very many in a moment only the number is kept."""
@@ -160,8 +144,9 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is left. A disk that hangs is waited for two seconds."""
-        self._stop.set()
+        self._going.release()
         self._thread.join(2)
+        self._ran = deque(maxlen=0)
 
     def _now(self) -> float:
         return time.perf_counter() - self._began
@@ -171,8 +156,9 @@ class Recorder:
     def _go_on(self) -> None:
         over = False
         while not over:
-            over = self._stop.wait(PERIOD)
+            over = self._going.acquire(timeout=PERIOD)
             try:
+                self._add_up()
                 self._write()
                 if self._size > self._next_fold:
                     self._fold()
@@ -182,36 +168,65 @@ class Recorder:
                     remedy = "The run goes on; what happens meanwhile is written when that is possible again."
                     _tell(f"{str(self.path)!r} cannot be written: {error.strerror or error}. {remedy}")
                 self._failing = True
-                over = over or self._stop.wait(10 * PERIOD)
         os.close(self._file)
 
+    def _add_up(self) -> None:
+        """Put the runs since the last time into the sums of their programs."""
+        ran, sums, before = self._ran, self._steps, self._before
+        while ran:
+            program, number, started, ended, loss = ran.popleft()
+            wall, gap = ended - started, started - before if number else 0.0  # compiling is before the first
+            before = ended
+            steps = sums.get(program)
+            if steps is None:
+                steps = sums[program] = {"event": "steps", "t": 0.0, "program": program, "first": number, "count": 0}
+                steps |= {"wall": 0.0, "gap": 0.0, "wall_max": 0.0, "samples": 0}
+            steps["t"] = ended - self._began
+            steps["count"] += 1
+            steps["wall"] += wall
+            steps["gap"] += gap
+            steps["samples"] += self._samples[program]
+            if wall > steps["wall_max"]:
+                steps["wall_max"] = wall
+            if loss is None:
+                continue
+            if not -HUGE < loss < HUGE:
+                steps["loss_bad"] = steps.get("loss_bad", 0) + 1
+            elif "losses" not in steps:
+                steps.update(losses=1, loss_sum=loss, loss_min=loss, loss_max=loss)
+            else:
+                steps["losses"] += 1
+                steps["loss_sum"] += loss
+                if loss < steps["loss_min"]:
+                    steps["loss_min"] = loss
+                elif loss > steps["loss_max"]:
+                    steps["loss_max"] = loss
+        self._before = before
+
     def _write(self) -> None:
+        if not self._queue and not self._steps:
+            return
         with self._lock:
             queue, self._queue, self._messages = self._queue, [], 0
-            steps, self._steps = self._steps, {}
             left_out, self._left_out = self._left_out, 0
         if left_out:
             queue.append({"event": "message", "t": self._now(), "level": "info", "text": f"{left_out} more messages"})
-        if not queue and not steps:
-            return
-        rows = [row | {"t": row["t"] - self._began} for row in steps.values()]
         number = self._number
+        data = self._encoded(sorted([*queue, *self._steps.values()], key=lambda row: row["t"]))
         try:
-            _append(self._file, self._size, data := self._encoded(sorted([*queue, *rows], key=lambda row: row["t"])))
+            _append(self._file, self._size, data)
         except OSError:
             self._number = number
             with self._lock:
                 self._queue = _without_old(queue, WAITING) + self._queue
-                for program, row in steps.items():
-                    later = self._steps.get(program)
-                    self._steps[program] = row if later is None else merged(row, later)
             raise
         self._size += len(data)
+        self._steps = {}
 
     def _encoded(self, rows: Iterable[Event]) -> bytes:
         lines = []
         for row in rows:
-            lines.append(json.dumps({"n": self._number, **row}, default=str))
+            lines.append(_as_text({"n": self._number, **row}))
             self._number += 1
         return "".join(line + "\n" for line in lines).encode()
 
@@ -221,7 +236,7 @@ class Recorder:
         data = b""
         for _ in range(8):
             rows = folded(rows)
-            data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+            data = "".join(_as_text(row) + "\n" for row in rows).encode()
             if len(data) <= LIMIT // 2:
                 break
         before, self._file = self._file, _renewed(self.path, data)
@@ -400,6 +415,7 @@ def _forget() -> None:
     """In a fork: the parent goes on recording."""
     global _open, _asked
     if _open is not None:
+        _open._ran = deque(maxlen=0)
         with contextlib.suppress(OSError):
             os.close(_open._file)
     _open, _asked = None, True

@@ -38,7 +38,7 @@ class CompiledProgram:
         graph, options: what it was compiled from, so that it can be compiled for another machine.
         samples: samples in one run of the program, all replicas together.
         runs, wall_seconds: runs so far and the seconds that they took on this computer.
-        number: its number in the events of this run, where they are recorded.
+        recorder, number: what its runs are told to as they come, and its number there; ``None`` where nothing is.
     """
 
     name: str
@@ -48,14 +48,15 @@ class CompiledProgram:
     samples: int = 1
     runs: int = 0
     wall_seconds: float = 0.0
-    number: int | None = None
+    recorder: events.Recorder | None = None
+    number: int = 0
 
     def ran(self, started: float, ended: float, loss: Any = None) -> None:
         """Count a run between two readings of ``time.perf_counter``; ``loss`` is what it gave of it, where it did."""
+        if self.recorder is not None:
+            self.recorder.step(self.number, self.runs, started, ended, loss)
         self.runs += 1
         self.wall_seconds += ended - started
-        if self.number is not None and (recorder := events.current()) is not None:
-            recorder.step(self.number, started, ended, self.samples, loss)
 
 
 @dataclass(eq=False)
@@ -102,6 +103,7 @@ class Session:
         program = CompiledProgram(name, graph, options, executable, samples)
         if recorder is not None:
             about = {"name": name, "system": options.system.name, "samples": samples, "train": options.optimiser is not None}
+            program.recorder = recorder
             program.number = recorder.program(about | figures(charged(executable.schedule, options.system)))
         self.programs.append(program)
         return program

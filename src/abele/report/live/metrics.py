@@ -25,7 +25,7 @@ PROGRAM: tuple[tuple[str, str, str, Callable[[Totals], Value]], ...] = (
     ("host_out_bytes_total", "counter", "Bytes to the host, modelled.", lambda p: p.runs * p.figures["host_out"]),
     ("modelled_run_seconds", "gauge", "Modelled seconds of one run.", lambda p: p.figures["seconds"]),
     ("run_samples", "gauge", "Samples of one run.", lambda p: p.figures["samples"]),
-    ("loss", "gauge", "The newest loss: its mean over the runs of the last tenth of a second.", lambda p: p.loss),
+    ("loss", "gauge", "The newest loss: its mean over the newest runs.", lambda p: p.loss),
     ("losses_not_finite_total", "counter", "Runs whose loss was infinite or not a number.", lambda p: p.bad_losses),
     (
         "tile_memory_bytes",

@@ -69,7 +69,10 @@ class State:
         if kind == "run":
             self.about = row
         elif kind == "program":
-            self.programs[row["program"]] = Totals(row)
+            advice(row)  # raises where something is missing that readers count on
+            program = Totals(row)
+            exposition(State(programs={0: program}))
+            self.programs[row["program"]] = program
         elif kind == "steps" and row["program"] in self.programs:
             program = self.programs[row["program"]]
             program.runs += row["count"]
@@ -193,7 +196,7 @@ class FollowedRun:
         for row in rows:
             try:
                 self.state.take(row)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
                 continue
             self._events.append(row)
 
