@@ -7,11 +7,12 @@ sums, until it can. Readers have the file and nothing else (``report/live``).
 
 The events, one a line, each with its number ``n`` and ``t``, seconds since the run began:
 
-- ``run``, the first line: ``schema``, ``abele``, ``id`` of the run, ``pid``, ``started`` (seconds since 1970), ``command``.
+- ``run``, the first line: ``schema``, ``abele`` (version), ``id`` of the run, ``pid``, ``started`` (seconds since
+  1970), ``command``.
 - ``program``, when one has been compiled: its number ``program`` and what ``charge/figures.py`` says of it.
-- ``steps``: ``count`` runs of a ``program`` from its ``first`` one on (from 0): ``wall`` and ``gap``, seconds of them all
-  together in the runs and between each and the run before it, ``wall_max``, ``samples``; of ``losses`` runs whose loss is
-  a number ``loss_sum``, ``loss_min`` and ``loss_max``; and in ``loss_bad`` how many are infinite or not a number.
+- ``steps``: ``count`` runs of a ``program`` from its ``first`` one on (from 0): ``wall`` and ``gap``, seconds of them
+  all together in the runs and between each and the run before it, ``wall_max``, ``samples``; of ``losses`` runs whose
+  loss is a number ``loss_sum``, ``loss_min`` and ``loss_max``; and in ``loss_bad`` how many are infinite or none.
 - ``message``: ``level`` and ``text``.
 - ``end``: ``status`` (``ended``, ``failed``, ``interrupted``) and ``error``. ``report`` comes after it when a report
   ``profile.pop`` has been written beside the file.
@@ -87,7 +88,7 @@ class Recorder:
         from abele import __version__
 
         about = {"event": "run", "schema": SCHEMA, "abele": __version__, "id": uuid.uuid4().hex[:12]}
-        about |= {"pid": os.getpid(), "started": time.time(), "command": " ".join(sys.argv)[:LONGEST]}
+        about |= {"pid": os.getpid(), "started": time.time(), "command": _command()[:LONGEST]}
         self._file = _fresh(self.path, self._encoded([about | {"t": 0.0}]))
         self._size = os.fstat(self._file).st_size
         self._going = threading.Lock()
@@ -419,6 +420,12 @@ def _forget() -> None:
         with contextlib.suppress(OSError):
             os.close(_open._file)
     _open, _asked = None, True
+
+
+def _command() -> str:
+    program = Path(sys.argv[0] if sys.argv else "")
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return " ".join([name, *sys.argv[1:]])
 
 
 def _tell(text: str) -> None:

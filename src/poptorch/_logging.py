@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TextIO
 
+from abele import events
+
 logger = logging.getLogger("poptorch::python")
 
 TRACE = 5
@@ -91,11 +93,19 @@ def trace(message: str) -> None:
     logger.log(TRACE, message)
 
 
+class _ToFollowers(logging.Handler):
+    """What is logged also stands in the log of whoever follows the run."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        events.message(record.getMessage(), _NAMES.get(record.levelno, record.levelname.lower()))
+
+
 def _install() -> None:
     if not any(isinstance(h, _CurrentStderr) for h in logger.handlers):
         handler = _CurrentStderr()
         handler.setFormatter(_Formatter())
         logger.addHandler(handler)
+        logger.addHandler(_ToFollowers())
     setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
 
 

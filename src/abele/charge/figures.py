@@ -19,9 +19,10 @@ def figures(charged: Charged) -> dict[str, Any]:
 
     ``seconds``, ``cycles``, ``cycles_by``; ``ipus``, ``replicas``; ``host_in`` and ``host_out``, bytes of all replicas;
     ``memory``: ``max``, ``limit`` and ``fits`` of the fullest tile; ``stages``: for each IPU of a replica its pipeline
-    stages and the share of the time that it spends on each kind of work; ``busy``: the mean over the tiles of the time in
-    which they compute, as a share of the time that the slowest take; ``loop``: ``count`` and ``cycles`` of the turns of
-    the loop over micro-batches, and of a pipeline the slots in which it fills and drains, ``ramp``.
+    stages and the share of the time that it spends on each kind of work; ``busy``: the mean over the tiles of the time
+    in which they compute, as a share of the time that the slowest take; ``loop``, over micro-batches: ``count`` of its
+    turns, ``cycles`` of all, and of a pipeline its ``stages``, the cycles of a ``slot`` and the slots in which it fills
+    and drains, ``ramp``.
     """
     schedule, chip = charged.schedule, charged.system.chip
     total, memory = charged.cycles, charged.memory
@@ -100,4 +101,3 @@ def _busy(charged: Charged) -> float:
                 busy += plan.busy * times[function.name]
                 slowest += plan.cycles.compute * times[function.name]
     return busy / (slowest * schedule.tiles) if slowest else 0.0
-

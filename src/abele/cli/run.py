@@ -28,6 +28,7 @@ from abele.cli.common import (
     systems,
     was_given,
 )
+from abele.cli.live import recorded, tell_end
 from abele.cli.profile import show_fit
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 from abele.user import is_own
@@ -62,6 +63,9 @@ def run(
     advice: bool | None = Advice,
     report: Path | None = typer.Option(None, help="Folder for the report: profile.pop, report.html, profile.json."),
     sources: bool = Sources,
+    live: bool = typer.Option(
+        False, "--live", help="Show in the browser what happens while it runs, and the report when it has ended."
+    ),
     cache: bool = typer.Option(True, "--cache/--no-cache", help="Use the cache of executables on disk."),
     all_lines: bool = typer.Option(
         False, "--traceback", help="Where the program raises, show all lines on the way, not only its own."
@@ -94,15 +98,17 @@ def run(
     )
     # The program's own lines go to the standard error when ours is to be the only document on the standard output.
     stop: BaseException | None = None
-    with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
-        try:
-            _execute(script, context.args)
-        except (AbeleError, KeyboardInterrupt, typer.Exit) as error:
-            stop = error
-    shown = [p for p in session.programs if p.runs or stop is not None]
-    if shown or stop is None:
-        command = _Command(script, tuple(context.args), options, tuple(option), planner)
-        _charge(command, shown, dict(zip(system, machines)), session, advice, report, sources, json)
+    with recorded(live, report, script) as folder:
+        with opened(session), redirect_stdout(sys.stderr) if json else nullcontext():
+            try:
+                _execute(script, context.args)
+            except (AbeleError, KeyboardInterrupt, typer.Exit) as error:
+                stop = error
+        tell_end(stop)
+        shown = [p for p in session.programs if p.runs or stop is not None]
+        if shown or stop is None:
+            command = _Command(script, tuple(context.args), options, tuple(option), planner)
+            _charge(command, shown, dict(zip(system, machines)), session, advice, folder, sources, json)
     if stop is None:
         return
     if isinstance(stop.__cause__, Exception):

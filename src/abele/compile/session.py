@@ -102,7 +102,12 @@ class Session:
         executable = compile_graph(graph, options, cache=cache or self.cache, watch=watch)
         program = CompiledProgram(name, graph, options, executable, samples)
         if recorder is not None:
-            about = {"name": name, "system": options.system.name, "samples": samples, "train": options.optimiser is not None}
+            about = {
+                "name": name,
+                "system": options.system.name,
+                "samples": samples,
+                "train": options.optimiser is not None,
+            }
             program.recorder = recorder
             program.number = recorder.program(about | figures(charged(executable.schedule, options.system)))
         self.programs.append(program)

@@ -73,9 +73,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, source: Source, port: int = 0, live: Live | None = None) -> None:
+    def __init__(self, source: Source, port: int = 0, live: Live | None = None, *, token: str | None = None) -> None:
         self.source, self.live = source, live
-        self.token = secrets.token_urlsafe(24)
+        self.token = token or secrets.token_urlsafe(24)
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:

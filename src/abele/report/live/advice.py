@@ -50,7 +50,9 @@ def _bubble(f: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     what = "gradient accumulation" if f["train"] else "device iterations"
     share = ramp / (count + ramp)
-    why = f"Of {count + ramp} slots {ramp} fill and drain the pipeline ({share:.0%}); of {2 * count + ramp} it would be as many."
+    why = (
+        f"{ramp} of {count + ramp} slots fill and drain the pipeline, {share:.0%}; of {2 * count + ramp} as many would."
+    )
     return [_row(f"Set {what} to {2 * count} instead of {count}.", why, more)]
 
 
@@ -85,14 +87,15 @@ def _transfers(f: dict[str, Any]) -> list[dict[str, Any]]:
     if share < WORTH:
         return []
     text = "Move less between host and machine: data in half or 8 bits, fewer outputs, or the loss alone."
-    why = f"{share:.0%} of a run waits for transfers; half of that would be less. {f['host_in']:,} bytes in and {f['host_out']:,} bytes out."
+    moved = f"{f['host_in']:,} bytes in and {f['host_out']:,} bytes out"
+    why = f"{share:.0%} of a run waits for its transfers, {moved}; the gain is of half of them."
     return [_row(text, why, 1 / (1 - share / 2) if share < 1 else None)]
 
 
 def _tiles(f: dict[str, Any]) -> list[dict[str, Any]]:
     if f["busy"] >= 0.5 or f["cycles_by"]["compute"] < 0.2 * f["cycles"]:
         return []
-    why = f"While it computes, the tiles work {f['busy']:.0%} of the time on average and wait for the slowest in the rest."
+    why = f"While it computes, the mean tile works {f['busy']:.0%} of the time and waits for the slowest in the rest."
     return [_row("A larger micro-batch gives each tile more of the same work.", why)]
 
 

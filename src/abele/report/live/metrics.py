@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +14,12 @@ PROGRAM: tuple[tuple[str, str, str, Callable[[Totals], Value]], ...] = (
     ("runs_total", "counter", "Runs of the program (device iterations).", lambda p: p.runs),
     ("samples_total", "counter", "Samples that it has taken in.", lambda p: p.samples),
     ("wall_seconds_total", "counter", "Seconds of its runs by this computer's clock.", lambda p: p.wall),
-    ("gap_seconds_total", "counter", "Seconds of the host between its runs, by this computer's clock.", lambda p: p.gap),
+    (
+        "gap_seconds_total",
+        "counter",
+        "Seconds of the host between its runs, by this computer's clock.",
+        lambda p: p.gap,
+    ),
     (
         "modelled_seconds_total",
         "counter",
@@ -66,7 +71,7 @@ def _labels(number: int, program: Totals) -> dict[str, Any]:
     return {"program": number, "name": program.figures["name"], "system": program.figures["system"]}
 
 
-def _metric(name: str, kind: str, text: str, values: list[tuple[dict[str, Any], Value]]) -> Iterator[str]:
+def _metric(name: str, kind: str, text: str, values: Sequence[tuple[dict[str, Any], Value]]) -> Iterator[str]:
     given = [(labels, value) for labels, value in values if value is not None]
     if not given:
         return

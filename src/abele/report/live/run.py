@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from abele import events
 from abele.events import Event
@@ -97,7 +96,7 @@ class State:
 class FollowedRun:
     """A run by its file; what ``report.server.Live`` asks of it.
 
-    The file is looked at while somebody reads the stream, and when the metrics are asked for. ``close`` ends all streams.
+    The file is looked at while somebody reads the stream, and when the metrics are asked for.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -125,8 +124,8 @@ class FollowedRun:
     def events(self, after: str = "") -> Iterator[bytes]:
         """Server-sent events for one reader.
 
-        Each message is a list of events in JSON, and its id says which run they are of and how far they go. ``after`` is
-        the last id that the reader has had; of another run, or of none, all comes anew, after an event ``anew``.
+        Each message is a list of events in JSON, and its id says which run they are of and how far they go. ``after``
+        is the last id that the reader has had; of another run, or of none, all comes anew, after an event ``anew``.
         """
         run, number = _position(after)
         yield b"retry: 1000\n\n"
@@ -144,7 +143,7 @@ class FollowedRun:
                         run, number, told, gone = here, -1, {}, False
                     rows = self._since(number)
                     more: list[Event] = []
-                    if rows and time.monotonic() - thought > THOUGHT or self.state.end is not None:
+                    if (rows and time.monotonic() - thought > THOUGHT) or self.state.end is not None:
                         more, thought = self._advice(told), time.monotonic()
                     if self.state.gone and not gone:
                         gone = True
