@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zlib
 
 import pytest
 
@@ -51,7 +52,7 @@ def start(*arguments, **more):
 def ask(url, name, **headers):
     address = url.replace("/?", f"/{name}?")
     with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
-        return answer.read().decode()
+        return answer.read()
 
 
 def url_of(process):
@@ -102,13 +103,14 @@ def test_a_run_goes_on_when_its_viewer_is_killed(own_place):
         assert stat.S_IMODE(token.stat().st_mode) == 0o600 and token.read_text() in url
         index = json.loads(ask(url, "data/index"))
         assert index["live"] and index["programs"] == []
+        assert json.loads(zlib.decompress(ask(url, "data/index", **{"Accept-Encoding": "deflate"}))) == index
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(url, "data/p/0/summary")
-        while "abele_program_runs_total" not in (text := ask(url, "metrics")):
+        while "abele_program_runs_total" not in (text := ask(url, "metrics").decode()):
             time.sleep(0.05)
         assert "abele_run_up 1" in text
         bare = url.split("?")[0] + "?"
-        assert "abele_run_up" in ask(bare, "metrics", Authorization=f"Bearer {token.read_text()}")
+        assert "abele_run_up" in ask(bare, "metrics", Authorization=f"Bearer {token.read_text()}").decode()
         with pytest.raises(urllib.error.HTTPError, match="403"):
             ask(bare, "metrics")
         with urllib.request.urlopen(url.replace("/?", "/events?"), timeout=10) as stream:

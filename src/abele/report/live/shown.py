@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,24 @@ class ShownRun:
 
     def resource(self, name: str) -> tuple[bytes, str]:
         """As ``Shown.resource``; the index says that there is a run to follow."""
+        if name != "index":
+            return self._report(name).resource(name)
         shown = self._now()
-        if name == "index":
-            index = _EMPTY if shown is None else json.loads(shown.resource(name)[0])
-            return json.dumps(index | {"live": True}).encode(), "application/json"
+        index = _EMPTY if shown is None else json.loads(shown.resource(name)[0])
+        return json.dumps(index | {"live": True}).encode(), "application/json"
+
+    def compressed(self, name: str) -> tuple[bytes, str]:
+        """The same, compressed by zlib."""
+        if name != "index":
+            return self._report(name).compressed(name)
+        content, kind = self.resource(name)
+        return zlib.compress(content), kind
+
+    def _report(self, name: str) -> Shown:
+        shown = self._now()
         if shown is None:
             raise InvalidOption(f"There is no {name!r} yet", remedy="A run has its report when it has ended.")
-        return shown.resource(name)
+        return shown
 
     def _now(self) -> Shown | None:
         with self._lock:
