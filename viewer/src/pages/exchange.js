@@ -162,18 +162,19 @@ function hottest(e, end) {
 /** What each operation exchanges. @param {Exchange} e */
 function byOperation(e) {
   const { operations } = e, of = (/** @type {string} */ name) => operations.numbers(name), words = (/** @type {string} */ name) => operations.words(name);
-  const number = (/** @type {string} */ title, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
-    ({ name: title, width: "92px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
+  const number = (/** @type {string} */ title, /** @type {number} */ wide, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
+    ({ name: title, width: wide + "px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
   const [exchange, links, near, far, all] = ["exchange", "links", "exchange_bytes", "link_bytes", "cycles"].map(of);
   const weight = (/** @type {number} */ i) => e.scope.weights[i], spent = (/** @type {number} */ i) => (exchange[i] + links[i]) * weight(i);
   const place = (/** @type {number} */ i) => where(words("file").at(i), of("line")[i], words("layer").at(i));
+  const short = (/** @type {number} */ i) => where(words("file").at(i).replace(/^.*[/\\]/, ""), of("line")[i], words("layer").at(i));
   const grid = new Grid({
     label: "Exchange by operation", height: 300, sorted: 3, down: true,
     columns: [
       { name: "operation", width: "minmax(150px, 1fr)", words: true, text: (i) => words("name").at(i) || words("kind").at(i), order: (a, b) => words("name").at(a).localeCompare(words("name").at(b)) },
-      { name: "from", width: "minmax(240px, 1.6fr)", words: true, text: place, order: (a, b) => place(a).localeCompare(place(b)) },
-      number("times", weight), number("cycles", spent), number("of exchange", spent, (v) => percent(v, e.scope.sum("exchange") + e.scope.sum("links"))), number("of its own", (i) => (all[i] ? (exchange[i] + links[i]) / all[i] : 0), (v) => percent(v, 1)),
-      number("received", (i) => near[i] * weight(i), bytes), number("over links", (i) => far[i] * weight(i), bytes), number("link cycles", (i) => links[i] * weight(i)),
+      { name: "from", width: "minmax(240px, 1.6fr)", words: true, text: short, title: place, order: (a, b) => place(a).localeCompare(place(b)) },
+      number("times", 76, weight), number("cycles", 96, spent), number("share", 76, spent, (v) => percent(v, e.scope.sum("exchange") + e.scope.sum("links"))), number("of its own", 92, (i) => (all[i] ? (exchange[i] + links[i]) / all[i] : 0), (v) => percent(v, 1)),
+      number("received", 108, (i) => near[i] * weight(i), bytes), number("over links", 104, (i) => far[i] * weight(i), bytes), number("link cycles", 100, (i) => links[i] * weight(i)),
     ],
     chosen: (i) => e.context.state.set({ operation: words("key").at(i) }),
   });
@@ -245,15 +246,15 @@ export const exchange = {
       for (const chart of [groups, senders, receivers, ...(ipus ? [ipus] : [])]) chart.repaint();
     };
     refresh();
+    const most = [make("div", null, make("h3", null, "They send most"), senders.node), make("div", null, make("h3", null, "They receive most"), receivers.node)];
     return {
       node: make("section", null,
         heading("Who sends to whom"), cards,
         make("div", { class: "tools" }, scope, e.hasLinks ? over : null, whole, told),
         make("div", { class: "exchange-sides" },
           make("div", null, groupTitle, groups.node, key.node),
-          make("div", null, ...(ipus ? [make("h3", null, "Between IPUs"), ipus.node] : []), detail),
-          make("div", null, make("h3", null, "They send most"), senders.node),
-          make("div", null, make("h3", null, "They receive most"), receivers.node)),
+          ...(ipus ? [make("div", null, make("h3", null, "Between IPUs"), ipus.node, detail), ...most] : [make("div", null, ...most)])),
+        ipus ? null : detail,
         heading("Exchange by operation"), list.node),
       update: (now, before) => {
         const key = e.key;

@@ -211,6 +211,17 @@ export class Timeline {
 
   // ---- in words
 
+  /** What is at a position: a moment, or the turns of a loop that are not drawn. @param {number} position */
+  say(position) {
+    const { line, window } = this, moment = at(window.axis, position);
+    if (position > line.end(window.axis, moment) && line.length(moment)) {
+      const fold = line.folds.filter((f) => f.exit === moment + 1 || (f.exit > moment && position < window.axis.edges[f.exit] && f.enter <= moment)).pop();
+      const count = fold ? line.operations.numbers("count")[line.operation[fold.enter]] : 0;
+      if (fold && count > 1) return `${this.foldName(fold)}: ${plain(count - 1)} more turns, like the first`;
+    }
+    return this.describe(moment);
+  }
+
   /** @param {number} x @param {number} width */
   momentAt(x, width) {
     return at(this.window.axis, this.window.position(x, width));
@@ -315,6 +326,7 @@ export const timeline = {
       node: make("section", null,
         heading("The whole program, and what of it is in sight"), strip.node, bar.window, inSight.node,
         legend([...entries, ["waits", "idle", 0]]),
+        ...(found[5].count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
         ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], ["sync", "sync", 0]])] : [note("Nothing of this program runs on tiles.")]),

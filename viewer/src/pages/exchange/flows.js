@@ -16,7 +16,7 @@ export class Scope {
     this.weights = new Float64Array(operations.count);
     this.operations = operations;
     if (kind === "operation" && selection.operation !== null) {
-      for (const operation of within(operations, selection.operation)) this.weights[operation] = times[operation];
+      for (const [operation, share] of within(operations, selection.operation)) this.weights[operation] = times[operation] * share;
     } else if (kind === "range" && selection.from !== null && selection.to !== null) {
       // A function that several calls run is on the line once for each: its operations' runs are shared out evenly.
       const at = moments.numbers("operation"), all = new Float64Array(operations.count);
@@ -35,17 +35,21 @@ export class Scope {
   }
 }
 
-/** The operation with that key, and what it runs. @param {Table} operations @param {string} key @returns {number[]} */
+/** The operation with that key and what it runs, each with its share of the runs: a function may have other callers.
+ * @param {Table} operations @param {string} key @returns {Map<number, number>} */
 function within(operations, key) {
-  const keys = operations.words("key"), root = keys.distinct.indexOf(key), rows = [];
-  for (let i = 0; root >= 0 && i < operations.count; i++) if (keys.index[i] === root) rows.push(i);
-  const callee = operations.words("callee"), inside = rowsBy(operations.words("function").index), functions = operations.words("function").distinct;
-  const met = new Set(rows);
-  for (const row of rows) { // grows
-    const body = callee.at(row) ? inside.get(functions.indexOf(callee.at(row))) : undefined;
-    for (const each of body ?? []) if (!met.has(each)) { met.add(each); rows.push(each); }
+  const keys = operations.words("key"), callees = operations.words("callee"), functions = operations.words("function"), root = keys.distinct.indexOf(key);
+  const runs = (/** @type {number} */ i) => operations.numbers("times")[i] * operations.numbers("count")[i];
+  const inside = rowsBy(functions.index), callers = rowsBy(callees.index), found = new Map(), open = /** @type {[number, number][]} */ ([]);
+  for (let i = 0; root >= 0 && i < operations.count; i++) if (keys.index[i] === root) open.push([i, 1]);
+  for (const [row, share] of open) { // grows
+    found.set(row, Math.min(1, (found.get(row) ?? 0) + share));
+    const callee = callees.at(row);
+    if (!callee) continue;
+    const all = (callers.get(callees.index[row]) ?? []).reduce((sum, i) => sum + runs(i), 0);
+    for (const each of inside.get(functions.distinct.indexOf(callee)) ?? []) open.push([each, (share * runs(row)) / all]);
   }
-  return rows;
+  return found;
 }
 
 /** Bytes of a scope between groups. */

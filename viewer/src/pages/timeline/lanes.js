@@ -122,7 +122,7 @@ export function lanes(t) {
     },
     read: (x, y, width) => {
       const inside = fold(x, y, width);
-      return inside ? t.describe(inside.enter) : t.describe(t.momentAt(x, width));
+      return inside ? t.describe(inside.enter) : t.say(t.window.position(x, width));
     },
     pick: (x, y, width) => t.choose((fold(x, y, width) ?? { enter: t.momentAt(x, width) }).enter),
     drag: (a, b, width, done) => t.brush(t.momentAt(a, width), t.momentAt(b, width), done),

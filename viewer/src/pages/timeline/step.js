@@ -143,17 +143,19 @@ function reasons(t, operation, sets, tile, picked) {
   const sum = (/** @type {(row: any) => number} */ of) => rows.reduce((total, row) => total + of(row), 0);
   const compute = sum((r) => r.compute), works = sum((r) => r.works), waits = sum((r) => r.waits), exchange = sum((r) => r.exchange), sync = sum((r) => r.sync);
   const worst = [...rows].sort((a, b) => b.waits - a.waits)[0], moved = [...rows].sort((a, b) => b.exchange - a.exchange)[0];
+  const charged = t.line.operations.numbers("cycles")[operation], shared = compute + exchange + sync - charged;
   const words = [
-    `Tile ${tile} works ${plain(works)} of the ${plain(compute + exchange + sync)} cycles of this step.`,
+    `Tile ${tile} works ${plain(works)} of the ${plain(charged)} cycles of this step.`,
     waits ? `It waits ${plain(waits)} cycles for slower tiles${worst.waits ? `, most of them for tile ${worst.slowest.tile}, whose ${worst.vertex} vertices take ${plain(worst.compute)} cycles where its own take ${plain(worst.works)}` : ""}.` : "No tile works longer: the others wait for it.",
     exchange ? `All tiles exchange for ${plain(exchange)} cycles: ${moved.busiest.tile === tile ? "it is the one that receives most" : `tile ${moved.busiest.tile} receives most, ${bytes(moved.busiest.most)}; this one ${bytes(moved.receives)}`}.` : "Nothing is exchanged.",
     `The syncs take ${plain(sync)} cycles.`,
+    shared >= 1 ? `Steps that start together with this one share ${plain(shared)} of these cycles, which are charged to them.` : "",
   ];
   const number = (/** @type {string} */ name, /** @type {(row: any) => number} */ value, /** @type {(v: number) => string} */ show = plain) => ({ name, value, show });
   const from = senders(t, operation, tile);
   return [
     make("h3", null, `Why tile ${tile} waits`, picked ? make("small", null, " (the one that works least; click another)") : null),
-    make("p", null, words.join(" ")),
+    make("p", null, words.join(" ").trim()),
     table([number("set", (r) => r.place), { name: "vertex", value: (r) => r.vertex, words: true }, number("sync", (r) => r.sync), number("exchange", (r) => r.exchange), number("it receives", (r) => r.receives, bytes),
       { name: "most is received by", value: (r) => (r.busiest.most ? `tile ${r.busiest.tile}: ${bytes(r.busiest.most)}` : "–"), words: true }, number("it works", (r) => r.works), number("it waits", (r) => r.waits),
       { name: "for", value: (r) => (r.waits ? `tile ${r.slowest.tile}: ${plain(r.compute)}` : "–"), words: true }, number("balance", (r) => r.balance, (v) => percent(v, 1))], rows, `Why tile ${tile} waits, set by set`),

@@ -46,7 +46,7 @@ export class Window {
   /** The first moment in sight and the last. @returns {[number, number]} */
   moments() {
     const last = at(this.axis, this.to);
-    return [at(this.axis, this.from), last > 0 && this.axis.edges[last] >= this.to ? last - 1 : last];
+    return [this.from <= 0 ? 0 : at(this.axis, this.from), last > 0 && this.axis.edges[last] >= this.to ? last - 1 : last];
   }
   /** The same moments along another axis. @param {Axis} axis */
   along(axis) {
