@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from abele.cli import inspect, profile, run, sweep, tune, validate, view
+from abele.cli import inspect, profile, report, run, sweep, tune, validate, view
 from abele.cli.common import console, fail
 from abele.errors import AbeleError, InvalidOption
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 run.register(app)
 profile.register(app)
+report.register(app)
 sweep.register(app)
 tune.register(app)
 inspect.register(app)

@@ -59,7 +59,7 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
     used, tiles = many(profile["ipus"], "IPU"), many(profile["tiles"], "tile")
-    facts.add_row("machine", _text(f"{profile['system']}: {used} in use, {tiles} each"))
+    facts.add_row("machine", printable(f"{profile['system']}: {used} in use, {tiles} each"))
     facts.add_row("tile memory", _memory(profile["tile_memory"]))
     samples = many(profile["samples"], "sample")
     facts.add_row("modelled time", f"{seconds(profile['seconds'])} for {samples} ({total:,.0f} cycles)")
@@ -75,24 +75,24 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     rows = [row for row in profile["by_operation"] if row["cycles"]]
     for row in rows[:operations]:
         heaviest.add_row(
-            _text(row["key"] + _streamed(profile["steps"], row["key"])),
+            printable(row["key"] + _streamed(profile["steps"], row["key"])),
             f"{row['times']:,}",
             f"{row['cycles']:,.0f}",
             share(row["cycles"], total),
             _parts(row["cycles_by"], row["cycles"], 0, least=0.05),
         )
-    parts: list[RenderableType] = [_text(profile["name"], style="bold"), facts, heaviest]
+    parts: list[RenderableType] = [printable(profile["name"], style="bold"), facts, heaviest]
     if len(rows) > operations:
         rest = sum(row["cycles"] for row in rows[operations:])
-        parts.append(_text(f"and {many(len(rows) - operations, 'other')}, {share(rest, total)} of the time", "dim"))
+        parts.append(printable(f"and {many(len(rows) - operations, 'other')}, {share(rest, total)} of the time", "dim"))
     notes = [f"Energy: {profile['energy']['basis']}.", *profile["notes"]]
     if sum(row["cycles"] for row in rows) > 1.01 * total:
         notes.append("Operations of several IPUs overlap in the pipeline: their shares add up to more than 100%.")
-    parts += [_text(f"Note: {note}", "dim") for note in notes]
+    parts += [printable(f"Note: {note}", "dim") for note in notes]
     return Group(*parts)
 
 
-def _text(text: str, style: str = "") -> Text:
+def printable(text: str, style: str = "") -> Text:
     """Text as it is: a name from a model may hold what looks like markup; a terminal takes no control characters."""
     return Text("".join(c if c.isprintable() else "�" for c in text), style=style)
 
@@ -134,7 +134,7 @@ def comparison(profiles: Sequence[Document]) -> RenderableType:
         faster = "" if p is first or not first["throughput"] else f"×{p['throughput'] / first['throughput']:.2f}"
         memory = p["tile_memory"]
         table.add_row(
-            _text(p["system"]),
+            printable(p["system"]),
             f"{p['ipus']:,}",
             seconds(p["seconds"]),
             rate(p["throughput"]),
@@ -143,5 +143,5 @@ def comparison(profiles: Sequence[Document]) -> RenderableType:
             size(memory["max"]),
             "yes" if memory["fits"] else "no",
         )
-    title = _text(f"{first['name']}, {many(first['samples'], 'sample')} a run; × is to {first['system']}", "bold")
+    title = printable(f"{first['name']}, {many(first['samples'], 'sample')} a run; × is to {first['system']}", "bold")
     return Group(title, table)

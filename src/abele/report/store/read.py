@@ -73,9 +73,7 @@ class Report:
         """What is shown first of a program, with its ``advice`` and the ``rasters`` that there are."""
         rows = self._ask("select summary from program where id = ?", program)
         if not rows:
-            raise InvalidOption(
-                f"The report has no program {program}", remedy=f"It has {self._count('program')}, counted from 0."
-            )
+            raise self._no_program(program)
         rasters = self._ask("select name from packet where program = ? and name like 'raster/%'", program)
         levels = sorted(tuple(map(int, name.split("/")[1:])) for (name,) in rasters)
         return json.loads(rows[0][0]) | {"advice": self.advice(program), "rasters": [list(each) for each in levels]}
@@ -107,6 +105,8 @@ class Report:
 
     def table(self, name: str, program: int = 0) -> Packet:
         """A table of a program: one of ``schema.TABLES``, or ``raster/<level>/<ipu>``."""
+        if not self._ask("select 1 from program where id = ?", program):
+            raise self._no_program(program)
         return decode(self.packet(f"p/{program}/{name}"))
 
     # by name -------------------------------------------------------------------------------------------------
@@ -176,6 +176,10 @@ class Report:
 
     def _count(self, table: str) -> int:
         return self._ask(f"select count(*) from {table}")[0][0]
+
+    def _no_program(self, program: int) -> InvalidOption:
+        remedy = f"It has {self._count('program')}, counted from 0."
+        return InvalidOption(f"The report has no program {program}", remedy=remedy)
 
     def _damaged(self, error: Exception) -> BadReport:
         return BadReport(f"The report {str(self.path)!r} is damaged: {error}", remedy="Make the report again.")

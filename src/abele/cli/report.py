@@ -1,0 +1,131 @@
+"""``abele report``: what a report says, for people and scripts; the difference of two; a trace for other viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.table import Table
+
+from abele.cli.common import TABLE, Json, console, print_json, write_file
+from abele.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from abele.report.store import Report
+
+SHOWN = 20
+"""Rows of differences on the console."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(report)
+
+
+def report(
+    file: Path = typer.Argument(metavar="FILE", help="A report: profile.pop, or the folder that --report named."),
+    compare: Path | None = typer.Option(
+        None, metavar="BASE", help="Say how FILE differs from this report: of times, what FILE takes more."
+    ),
+    program: int | None = typer.Option(None, min=0, help="The program of FILE, counted from 0 (default: all, or 0)."),
+    base: int = typer.Option(0, min=0, help="The program of BASE, counted from 0."),
+    table: str = typer.Option("", metavar="NAME", help="One table of a program, as JSON: operations, tensors …"),
+    trace: Path | None = typer.Option(
+        None, metavar="OUT.json", help="Write a trace in Chrome's format, for Perfetto or speedscope."
+    ),
+    json: bool = Json,
+):
+    """Say what a report holds: does it fit, how fast, where the time goes; the same answers as in `abele view`."""
+    from abele.report.shown import report_file
+    from abele.report.store import Report
+    from abele.report.store.schema import TABLES
+
+    with Report(report_file(file)) as opened:
+        if compare is not None:
+            with Report(report_file(compare)) as other:
+                found = other.compare(base, program or 0, opened)
+            print_json(found) if json else _show_difference(found)
+        elif table:
+            if table not in TABLES:
+                raise InvalidOption(f"A report has no table {table!r}", remedy=f"Known: {', '.join(TABLES)}.")
+            print_json(opened.table(table, program or 0).rows())
+        elif trace is not None:
+            _write_trace(opened, program or 0, trace, json)
+        else:
+            _answer(opened, program, json)
+
+
+def _answer(opened: Report, program: int | None, json: bool) -> None:
+    from abele.report.store.answers import document
+
+    index = opened.index()
+    wanted = [each["id"] for each in index["programs"]] if program is None else [program]
+    documents = [document(opened, each) for each in wanted]
+    if json:
+        print_json({"index": index, "programs": documents})
+        return
+    for each in documents:
+        _show(each)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    """One program, as ``abele profile`` shows it."""
+    from abele.cli.profile import show_fit
+    from abele.report import summary
+    from abele.report.console import seconds
+
+    out = console()
+    out.print(summary({**document, "ipus": document["ipus"] * document["replicas"]}))
+    if band := document.get("band"):
+        out.print(
+            f"Such programs were off by {100 * band['median']:.0f}% in the median, and by more than "
+            f"{100 * band['p90']:.0f}% in one of ten: {band['basis']}.",
+            markup=False,
+            style="dim",
+        )
+    if wall := document.get("wall_seconds"):
+        runs = document.get("runs") or 1
+        out.print(f"run here: {seconds(wall)} of wall time a run, of {runs}: this computer's clock", markup=False)
+    shown = dict(document)
+    if not document["advice"]:
+        shown.pop("advice")
+    if not document.get("explanation"):
+        shown.pop("explanation", None)
+    show_fit(shown)
+    out.print()
+
+
+def _show_difference(found: Mapping[str, Any]) -> None:
+    from abele.report.console import printable
+
+    out = console()
+    for side in ("a", "b"):
+        about = found[side]
+        out.print(f"{side}: {about['name']} on {about['system']}, {about['throughput']:,.1f} samples/s", markup=False)
+    totals = Table(**TABLE)
+    changed = [row for row in found["operations"] if row["difference"]]
+    operations = Table(title=f"{len(changed):,} operations differ (cycles of one device iteration)", **TABLE)
+    for table, rows, name in ((totals, found["totals"], "name"), (operations, changed[:SHOWN], "key")):
+        table.add_column("" if name == "name" else "operation", overflow="fold")
+        for column in ("a", "b", "difference"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in rows:
+            a, b = ("–" if row[side] is None else f"{row[side]:,.0f}" for side in ("a", "b"))
+            table.add_row(printable(row[name]), a, b, f"{row['difference']:+,.0f}")
+    out.print(totals)
+    if changed:
+        out.print(operations)
+    if len(changed) > SHOWN:
+        out.print(f"… {len(changed) - SHOWN:,} more; --json lists all")
+
+
+def _write_trace(opened: Report, program: int, trace: Path, json: bool) -> None:
+    from abele.report.trace import chrome_trace
+
+    path = write_file(trace, "".join(chrome_trace(opened, program)), "--trace")
+    if json:
+        print_json({"trace": str(path), "bytes": path.stat().st_size})
+    else:
+        console().print(f"trace: {path}; https://ui.perfetto.dev and speedscope open it", markup=False)
