@@ -12,9 +12,10 @@ from abele.charge.detail import Flows, groups_of, work_column
 from abele.compile.executable import compile_graph
 from abele.cost import cost, detail
 from abele.cost.pipeline import MOST
+from abele.cost.profile import nodes_run
 from abele.cost.trust import band_of
 from abele.machine import bow, find_system, one_ipu
-from abele.schedule import Axis, Grid, Layout, Repeat, Span, spread
+from abele.schedule import Axis, Grid, Layout, Repeat, Span, Step, spread
 
 TILES = one_ipu(bow.derive("few", tiles=48))
 PROGRAMS = {
@@ -260,3 +261,20 @@ def test_the_work_column_has_every_class_on_its_tiles():
         0,
         0,
     ]
+
+
+def test_flow_joins_who_makes_a_tensor_and_who_reads_it(made):
+    schedule, system, _, found = made
+    live, flow = charged(schedule, system).live, found.tables["flow"]
+    nodes = [None, *(node for _, node in nodes_run(schedule, schedule.times_run())), None]
+    copied = {live.storage[target] for each in live.copies.values() for _, target in each.entry + each.exit}
+    named = [live.storage.get(name, name) for name in found.tables["tensors"]["name"]]
+    read: dict[int, set[str]] = {}
+    for producer, consumer, tensor in zip(*(flow[name].tolist() for name in ("producer", "consumer", "tensor"))):
+        read.setdefault(consumer, set()).add(named[tensor])
+        assert tensor >= 0
+        if producer >= 0 and named[tensor] not in copied:
+            assert named[tensor] in {live.storage[name] for name in nodes[producer].makes}
+    steps = {row: node for row, node in enumerate(nodes) if isinstance(node, Step) and node.reads}
+    assert read == {row: {live.storage[name] for name in node.reads} for row, node in steps.items()}
+    assert (flow["producer"] >= 0).any() and (flow["producer"] < 0).any()

@@ -84,6 +84,7 @@ class _Synthetic:
             "sets": sets,
             "columns": columns,
             "tensors": tensors,
+            "flow": self._flow(),
             "placements": placements,
             "traffic": self._traffic(operations),
             "pipeline": self._pipeline(),
@@ -356,6 +357,21 @@ class _Synthetic:
         columns["column"] = np.append(columns["column"], known + np.arange(len(sizes)))
         columns["stop"] = np.append(columns["stop"], np.full(len(sizes), self.shape.tiles)).astype(np.int32)
         columns["value"] = np.append(columns["value"], sizes).astype(np.int32)
+
+    def _flow(self) -> dict[str, Any]:
+        """Four steps of a layer read its states; each step reads what the one before it made, and every fifth also what
+        the last step of the layer before made."""
+        states, step = 4 * self.layers, np.arange(self.layers * SAME)
+        row = 3 + step + step // SAME
+        state = np.arange(states)
+        readers = row[state // 4 * SAME + state % 4 * 3] if self.layers else row
+        far = step[(step % SAME == 4) & (step >= SAME)]
+        before = far // SAME * SAME - 1
+        return {
+            "producer": np.concatenate([np.full(states, -1), row[:-1], row[before]]),
+            "consumer": np.concatenate([readers, row[1:], row[far]]),
+            "tensor": np.concatenate([state, states + step[:-1], states + before]),
+        }
 
     def _memory(
         self, moments: Mapping[str, Any], tensors: Mapping[str, Any]

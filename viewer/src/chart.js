@@ -50,8 +50,8 @@ export const forgetFills = () => patterns.clear();
  *   read?: (x: number, y: number, width: number, height: number) => string,
  *   pick?: (x: number, y: number, width: number, height: number) => void,
  *   drag?: (from: number, to: number, width: number, done: boolean) => void,
- *   zoom?: (x: number, factor: number, width: number) => void,
- *   pan?: (pixels: number, width: number) => void,
+ *   zoom?: (x: number, factor: number, width: number, y?: number) => void,
+ *   pan?: (pixels: number, width: number, down?: number) => void,
  *   keys?: (key: string, x: number, width: number) => boolean,
  *   rows?: () => Node,
  *   level?: (height: number) => number,
@@ -125,7 +125,7 @@ export class Chart {
     canvas.addEventListener("pointerdown", (e) => { pressed = e.offsetX; moved = false; canvas.setPointerCapture(e.pointerId); });
     canvas.addEventListener("pointermove", (e) => {
       if (pressed !== null && Math.abs(e.offsetX - pressed) > 3) moved = true;
-      if (pressed !== null && moved && options.pan && (e.shiftKey || !options.drag)) { options.pan(e.movementX, size()[0]); return; }
+      if (pressed !== null && moved && options.pan && (e.shiftKey || !options.drag)) { options.pan(e.movementX, size()[0], e.movementY); return; }
       if (pressed !== null && moved && options.drag) options.drag(Math.min(pressed, e.offsetX), Math.max(pressed, e.offsetX), size()[0], false);
       this.#tell(e.offsetX, e.offsetY);
     });
@@ -139,7 +139,7 @@ export class Chart {
     if (options.zoom || options.pan) {
       canvas.addEventListener("wheel", (e) => {
         if (e.deltaX && options.pan && Math.abs(e.deltaX) > Math.abs(e.deltaY)) { e.preventDefault(); options.pan(-e.deltaX, size()[0]); }
-        else if (options.zoom && (e.ctrlKey || document.activeElement === canvas)) { e.preventDefault(); options.zoom(e.offsetX, Math.exp(-e.deltaY / 300), size()[0]); }
+        else if (options.zoom && (e.ctrlKey || document.activeElement === canvas)) { e.preventDefault(); options.zoom(e.offsetX, Math.exp(-e.deltaY / 300), size()[0], e.offsetY); }
       }, { passive: false });
     }
     canvas.addEventListener("keydown", (e) => {

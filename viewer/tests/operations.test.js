@@ -100,6 +100,29 @@ test("the flame is of cycles, bytes or flops, and has a table", { skip }, async 
   }, { dark: true });
 });
 
+test("the graph: folded layers, walked by keyboard, the choice shared, and a table", { skip }, async () => {
+  await visit(served, "#operations?view=as%3Dgraph", async (page) => {
+    await page.locator("canvas[aria-label^='Flow of data']").waitFor();
+    await frames(page);
+    await painted(page, "Flow of data");
+    const boxes = () => page.locator(".graph > .note").first().innerText();
+    const before = await boxes();
+    await page.locator("button:text('All layers')").click();
+    await frames(page);
+    assert.match(await boxes(), new RegExp(`^${store.names.length - 1 - store.keys.filter((/** @type {string} */ key) => key.includes("call ")).length} boxes`));
+    assert.notEqual(await boxes(), before);
+    await tabTo(page, "canvas[aria-label^='Flow of data']");
+    await press(page, "ArrowDown", "ArrowRight");
+    assert.match((await said(page)) ?? "", /reads from \d+ .*is read by \d+/s);
+    await press(page, "ArrowDown", "Enter");
+    assert.match(page.url(), /operation=/);
+    await page.locator("aside code").waitFor();
+    await page.locator(".graph summary").click();
+    assert.ok((await page.locator(".graph table tbody tr").count()) > 10);
+    await shot(page, "operations-graph");
+  });
+});
+
 test("hostile names are text, here too", { skip }, async () => {
   const hostile = await serveStore(synthetic("--operations", "40", "--tiles", "64", "--hostile"));
   await visit(hostile, "#operations?view=open%3Dall", async (page) => {

@@ -16,6 +16,7 @@ from abele.charge import Charged, charged
 from abele.charge.detail import ColumnTable, Flows, Traffic, traffic_table
 from abele.charge.records import PARTS, Cycles
 from abele.charge.storages import storages
+from abele.cost.flow import flow_table
 from abele.cost.pipeline import left_out, pipeline_table
 from abele.cost.profile import Profile, StepProfile, nodes_run
 from abele.ir.operation import has
@@ -196,7 +197,8 @@ class _Tables:
             "last": np.array(table["last"], np.int64)[here],
         }
         liveness = {"max": memory.curve_max, "mean": memory.curve_mean, **found.by_category}
-        return {"tensors": table, "placements": placements, "liveness": liveness}
+        flow = flow_table(self.done.live, self.row, found.rows)
+        return {"tensors": table, "flow": flow, "placements": placements, "liveness": liveness}
 
     def _tiles(self) -> Table:
         memory = self.done.memory

@@ -64,16 +64,24 @@ function ofOperation(context, found, row, summary) {
     made);
 }
 
-/** The tensors that it makes, and where they go. @param {Context} context @param {number} row */
+/** The tensors that it reads, who made them, and those that it makes. @param {Context} context @param {number} row */
 async function tensorsOf(context, row) {
-  const tensors = await context.table("tensors"), by = tensors.numbers("operation");
-  const made = [];
-  for (let i = 0; i < by.length && made.length <= MOST; i++) if (by[i] === row) made.push(i);
-  if (!made.length) return note("");
-  const named = (/** @type {number} */ t) => tensors.words("source").at(t) || tensors.words("name").at(t);
-  return make("div", null, heading("Makes"), plainTable([
-    { name: "tensor", value: named, words: true }, { name: "type", value: (t) => tensors.words("type").at(t), words: true },
-    { name: "on a tile", value: (t) => tensors.numbers("tile_bytes")[t], show: bytes }, { name: "in all", value: (t) => tensors.numbers("bytes")[t], show: bytes }], made.slice(0, MOST), "Tensors that it makes"));
+  const [table, tensors, flow] = await Promise.all([context.table("operations"), context.table("tensors"), context.table("flow")]);
+  const [by, producer, consumer, what] = [tensors.numbers("operation"), flow.numbers("producer"), flow.numbers("consumer"), flow.numbers("tensor")];
+  /** @type {{tensor: number, maker: number}[]} */
+  const read = [], made = [], readers = new Map();
+  for (let i = 0; i < by.length; i++) if (by[i] === row) made.push({ tensor: i, maker: row });
+  for (let i = 0; i < flow.count; i++) {
+    if (consumer[i] === row) read.push({ tensor: what[i], maker: producer[i] });
+    if (producer[i] === row) readers.set(what[i], (readers.get(what[i]) ?? 0) + 1);
+  }
+  const named = (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? "" : tensors.words("source").at(t) || tensors.words("name").at(t));
+  const number = (/** @type {string} */ name) => (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? 0 : tensors.numbers(name)[t]);
+  const columns = [{ name: "tensor", value: named, words: true }, { name: "type", value: (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? "" : tensors.words("type").at(t)), words: true }, { name: "on a tile", value: number("tile_bytes"), show: bytes }];
+  const from = { name: "from", words: true, value: (/** @type {{maker: number}} */ { maker }) => (maker < 0 ? "the start" : table.words("name").at(maker)),
+    node: (/** @type {{maker: number}} */ { maker }) => (maker < 0 ? "the start" : make("a", { href: encoded({ ...context.state.selection, operation: table.words("key").at(maker) }) }, table.words("name").at(maker))) };
+  const list = (/** @type {string} */ title, /** @type {any[]} */ rows, /** @type {any[]} */ shown) => (rows.length ? make("div", null, heading(title), plainTable(shown, rows.slice(0, MOST), title), rows.length > MOST ? note(`and ${rows.length - MOST} more`) : null) : null);
+  return make("div", null, list("Reads", read, [...columns, from]), list("Makes", made, [...columns, { name: "readers", value: (/** @type {{tensor: number}} */ { tensor: t }) => readers.get(t) ?? 0 }]));
 }
 
 /** The user's lines around one. @param {Context} context @param {string} file @param {number} line */

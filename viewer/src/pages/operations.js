@@ -7,6 +7,7 @@ import { Grid } from "../grid.js";
 import { costs, placeOf, rowOf, searched, Tree } from "../optree.js";
 import { viewOf, viewWith } from "../state.js";
 import { detailsOf } from "./operation_details.js";
+import { OperationGraph } from "./operation_graph.js";
 
 /**
  * @typedef {import("../optree.js").Grouping} Grouping
@@ -53,7 +54,7 @@ class OperationsPage {
       oninput: () => state.set({ search: this.search.value }, true) }));
     this.groups = this.#choice("Group by", GROUPINGS, () => this.grouping, (group) => this.setView({ group: group === "layer" ? null : group, open: null, node: null }));
     this.measures = this.#choice("Flame of", MEASURES.map(([name]) => [name, name]), () => this.measure, (measure) => this.setView({ measure: measure === "cycles" ? null : measure }));
-    this.as = make("button", { "aria-pressed": "false", onclick: () => this.setView({ as: this.view().get("as") ? null : "graph" }) }, "Graph of the data");
+    this.as = make("button", { "aria-pressed": String(this.view().get("as") === "graph"), onclick: () => this.setView({ as: this.view().get("as") ? null : "graph" }) }, "Graph of the data");
     this.problem = make("p", { class: "note bad", role: "status" });
     this.flame = flame({
       tree: this.layers, measure: () => this.measure, text: (node) => this.#label(this.layers, node), show: (value) => MEASURES.find(([name]) => name === this.measure)?.[1](value) ?? "",
@@ -75,6 +76,9 @@ class OperationsPage {
       ordered: (column, down) => this.setView({ by: column === 1 ? null : this.names[column], up: down ? null : 1 }),
     });
     this.lower = make("div", { class: "operations-main" }, this.grid.node);
+    /** @type {OperationGraph | null} */
+    this.graph = null;
+    if (this.view().get("as") === "graph") this.#drawGraph();
     this.side = make("aside", { class: "side", "aria-label": "Details" });
     const pipelined = this.found.members.reduce((sum, row) => sum + this.found.cycles[row], 0) > 1.01 * this.summary.cycles;
     this.node = make("section", null,
@@ -178,6 +182,22 @@ class OperationsPage {
       numbers("vertices", "84px", (node) => summed(node, "vertices", this.vertices), short),
       numbers("code", "80px", (node) => summed(node, "code", this.code), shortBytes),
     ];
+  }
+
+  /** The graph in the place of the tree. */
+  async #drawGraph() {
+    this.lower.replaceChildren(note("The graph is being laid out …"));
+    try {
+      const [tensors, flow] = await Promise.all([this.context.table("tensors"), this.context.table("flow")]), asked = this.view().get("graph");
+      this.graph = new OperationGraph({
+        tree: this.layers, tensors, flow, text: (node) => this.#label(this.layers, node), chosen: () => this.chosenRow(), picked: (row) => this.#select(row),
+        open: asked === null ? null : new Set(asked === "all" ? Array.from({ length: this.layers.groups }, (_, group) => group) : asked.split(".").filter(Boolean).map((id) => parseInt(id, 36))),
+        folded: (open) => this.setView({ graph: open.size === this.layers.groups || open.size > OPEN_MOST ? "all" : [...open].map((id) => id.toString(36)).join(".") || "." }, true),
+      });
+      this.lower.replaceChildren(this.graph.node);
+    } catch (error) {
+      this.lower.replaceChildren(make("p", { class: "problem", role: "alert" }, `The graph cannot be drawn: ${error instanceof Error ? error.message : error}`));
+    }
   }
 
   /** @param {number} node */
@@ -302,6 +322,7 @@ class OperationsPage {
     if (changed("node") || now.operation !== before.operation) {
       this.#show();
       this.#aside();
+      this.graph?.follow();
     }
     return true;
   }

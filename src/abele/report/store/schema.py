@@ -56,6 +56,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("id", "name", "source", "type", "kind", "category", "bytes", "tile_bytes", "copies", "first", "last"),
         *("always", "ipu", "operation", "home"),
     ),
+    "flow": ("producer", "consumer", "tensor"),
     "placements": ("tensor", "ipu", "tile", "address", "bytes", "first", "last"),
     "traffic": ("operation", "source_ipu", "source_group", "target_ipu", "target_group", "bytes", "links"),
     "pipeline": ("repeat", "ipu", "stage", "backward", "micro_batch", "start", "length"),
