@@ -19,7 +19,7 @@ from pva._compilation import (
 )
 from pva._data import NotInReport
 from pva._execution import Block, ExecutionReport, Run, Step, StepIpu
-from pva._programs import ComputeSet, Program, ProgramVisitor, Vertex
+from pva._programs import ComputeSet, OnTileExecute, Program, ProgramVisitor, Vertex
 from pva._report import InstrumentationSettings, PoplarVersion, ProfileReportVersion, Report, openReport
 from pva._trace import Event, Process, Thread, Trace, openTrace
 
@@ -36,6 +36,7 @@ __all__ = [
     "LiveMemory",
     "LivenessStep",
     "NotInReport",
+    "OnTileExecute",
     "Operation",
     "OperationAnalysis",
     "PoplarVersion",

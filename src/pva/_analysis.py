@@ -23,6 +23,7 @@ class DebugContext:
 
     def __init__(self, data: Data, row: int) -> None:
         words = {name: data.words("operations", name)[row] for name in ("name", "layer", "file", "phase")}
+        self.id = row
         self.name = "/".join(filter(None, [*words["layer"].split("."), words["name"]]))
         described = {"layer": "poptorch", "op_name": self.name, "op_type": words["name"], "phase": words["phase"]}
         self.json = self.layer = json.dumps(described)

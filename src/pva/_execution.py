@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from pva._data import Data, Lazy, NotInReport, missing
-from pva._programs import ComputeSet, Program, Programs
+from pva._programs import ComputeSet, OnTileExecute, Program, Programs
 
 MOST = 20_000_000
 """Steps that are listed, at most: each takes 24 bytes."""
@@ -234,7 +234,7 @@ class Step:
     @property
     def computeSets(self) -> list[ComputeSet]:
         program = self.program
-        return [program.computeset] if program.type is Program.Type.OnTileExecute else []
+        return [program.computeset] if isinstance(program, OnTileExecute) else []
 
     def __repr__(self) -> str:
         return f"<Step {self.program!r}, cycles {self._start} to {self._stop}>"
@@ -267,9 +267,10 @@ class Microseconds:
 class Run:
     """One device iteration, as it is modelled."""
 
-    def __init__(self, name: str, steps: Sequence[Step], seconds: float) -> None:
-        self.name, self.steps = name, steps
-        self.microseconds = Microseconds(0.0, 1e6 * seconds)
+    def __init__(self, data: Data, steps: Sequence[Step]) -> None:
+        self.name, self.steps = str(data.summary["name"]), steps
+        self.microseconds = Microseconds(0.0, 1e6 * float(data.summary["seconds"]))
+        self.cyclesByIpu = [round(data.summary["cycles"])] * (data.ipus * data.replicas)
 
     programs = missing("run.programs", "Its steps have them: run.steps[0].program.")
 
@@ -288,7 +289,7 @@ class ExecutionReport:
 
     @property
     def runs(self) -> list[Run]:
-        return [Run(self._data.summary["name"], self.steps, float(self._data.summary["seconds"]))]
+        return [Run(self._data, self.steps)]
 
     @property
     def totalCycles(self) -> Cycles:

@@ -137,13 +137,6 @@ class Program:
         return [self._programs[i] for i in self._programs.children.get(self._id, ())]
 
     @property
-    def computeset(self) -> ComputeSet:
-        """Of an ``OnTileExecute``."""
-        if self.type is not ProgramType.OnTileExecute:
-            raise AttributeError(f"{self.type.name} has no compute set")
-        return ComputeSet(self._programs, self._id)
-
-    @property
     def estimatedCyclesByTile(self) -> list[int]:
         """Cycles of each tile of all IPUs, as they are charged."""
         return self._programs.by_tile(self._id)
@@ -168,6 +161,14 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<{self.type.name} {self.name!r}>"
+
+
+class OnTileExecute(Program):
+    """A program that runs a compute set."""
+
+    @property
+    def computeset(self) -> ComputeSet:
+        return ComputeSet(self._programs, self._id)
 
 
 class Programs(Lazy[Program]):
@@ -195,7 +196,11 @@ class Programs(Lazy[Program]):
         self.type, self.operation, self.set = columns[:, :3].astype(np.int64).T
         self.cycles = columns[:, 3]
         self.main = self.sequence[data.words("operations", "function")[0]]
-        super().__init__(len(self._rows), lambda number: Program(self, number))
+        super().__init__(len(self._rows), self._program)
+
+    def _program(self, number: int) -> Program:
+        runs_set = self.type[number] == ProgramType.OnTileExecute.value
+        return OnTileExecute(self, number) if runs_set else Program(self, number)
 
     def _add(self, kind: ProgramType, operation: int = -1, set: int = -1, cycles: float = 0.0) -> int:
         self._rows.append((kind.value, operation, set, cycles))
