@@ -1,69 +1,66 @@
-// The tensors as a list: searched, sorted, grouped by kind or by layer.
+// What lies on tiles, as a list: sorted, and grouped by kind or by layer.
 
-import { make } from "../dom.js";
 import { bytes, many } from "../format.js";
 import { Grid } from "../grid.js";
 import { middleOut, tail } from "./tensors.js";
 
 /**
  * @typedef {{
- *   tensors: import("./tensors.js").Tensors, on: () => Float64Array, letter: (row: number) => string,
+ *   tensors: import("./tensors.js").Tensors, on: Float64Array, letter: (row: number) => string,
  *   chosen: (row: number) => void, opened: (row: number) => void,
  * }} Listed
  * `on` are the bytes of each tensor on the tile that is looked at.
+ * @typedef {{name: string, rows: number, on: number, all: number}} Group
+ * @typedef {"none" | "kind" | "layer"} By
+ * @typedef {(a: number, b: number) => number} Order
  */
-
-/** @typedef {"none" | "kind" | "layer"} By */
 
 export class TensorGrid {
   /** @param {Listed} listed @param {string} tile what the tile is called */
   constructor(listed, tile) {
-    this.listed = listed;
-    /** @type {{name: string, rows: number, on: number, all: number, rank: number}[]} */
+    const { tensors, on } = listed;
+    this.tensors = tensors;
+    this.on = on;
+    /** Rows of the grid behind those of the tensors. @type {Group[]} */
     this.groups = [];
-    /** The group of a tensor. @type {(row: number) => number} */
-    this.groupOf = () => 0;
+    /** The group of each tensor. */
+    this.groupOf = new Int32Array(0);
     /** @type {Set<string>} */
     this.folded = new Set();
     /** @type {Int32Array} */
     this.rows = new Int32Array(0);
-    const { tensors } = listed, count = tensors.count, on = listed.on;
-    const text = (/** @type {(row: number) => string} */ own, /** @type {(g: any) => string} */ group = () => "") => (/** @type {number} */ row) => (row < count ? own(row) : group(this.groups[row - count]));
+    /** All tensors in the order of a column, once it was asked for. @type {Map<number, Int32Array>} */
+    this.known = new Map();
     const words = (/** @type {import("../packet.js").Words} */ column) => { const rank = ranks(column.distinct); return (/** @type {number} */ a, /** @type {number} */ b) => rank[column.index[a]] - rank[column.index[b]]; };
-    const compare = (/** @type {(row: number) => string} */ name) => (/** @type {number} */ a, /** @type {number} */ b) => { const x = name(a), y = name(b); return x < y ? -1 : x > y ? 1 : 0; };
-    const less = (/** @type {(row: number) => number} */ value) => (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b);
-    /** @type {[string, string, boolean, (row: number) => string, (a: number, b: number) => number][]} */
+    const texts = (/** @type {(row: number) => string} */ text) => (/** @type {number} */ a, /** @type {number} */ b) => { const x = text(a), y = text(b); return x < y ? -1 : x > y ? 1 : 0; };
+    const numbers = (/** @type {ArrayLike<number>} */ values) => (/** @type {number} */ a, /** @type {number} */ b) => values[a] - values[b];
+    const full = (/** @type {number} */ r) => [tensors.name(r), tensors.layer(r), tensors.where(r)].filter(Boolean).join("\n");
+    /** @type {{name: string, width: string, words?: boolean, text: (row: number) => string, group?: (group: Group) => string, title?: (row: number) => string, order: Order}[]} */
     const columns = [
-      ["", "34px", true, text(listed.letter), (a, b) => on()[b] - on()[a]],
-      ["Tensor", "minmax(170px,1.4fr)", true, text((r) => middleOut(tensors.name(r), 30), (g) => `${this.folded.has(g.name) ? "▸" : "▾"} ${g.name || "no layer"}: ${many(g.rows, "row")}`), compare((r) => tensors.name(r))],
-      ["Kind", "132px", true, text((r) => tensors.categories.at(r)), words(tensors.categories)],
-      [tile, "118px", false, text((r) => bytes(on()[r]), (g) => bytes(g.on)), less((r) => on()[r])],
-      ["All tiles", "116px", false, text((r) => bytes(tensors.bytes[r]), (g) => bytes(g.all)), less((r) => tensors.bytes[r])],
-      ["Copies", "78px", false, text((r) => String(tensors.copies[r])), less((r) => tensors.copies[r])],
-      ["Type", "minmax(110px,0.5fr)", true, text((r) => tensors.types.at(r)), words(tensors.types)],
-      ["Live", "104px", true, text((r) => tensors.life(r)), (a, b) => tensors.first[a] - tensors.first[b] || tensors.last[a] - tensors.last[b]],
-      ["Layer", "minmax(130px,0.8fr)", true, text((r) => tail(tensors.layer(r), 22)), compare((r) => tensors.layer(r))],
-      ["Line", "minmax(160px,0.6fr)", true, text((r) => tensors.line(r)), compare((r) => tensors.where(r))],
+      { name: "Tensor", width: "minmax(200px,1.4fr)", words: true, text: (r) => middleOut(tensors.name(r), 30), group: (g) => `${g.name || "no layer"}: ${many(g.rows, "row")}`, title: full, order: texts((r) => tensors.name(r)) },
+      { name: "", width: "34px", words: true, text: listed.letter, order: (a, b) => on[b] - on[a] },
+      { name: "Kind", width: "132px", words: true, text: (r) => tensors.categories.at(r), order: words(tensors.categories) },
+      { name: tile, width: "118px", text: (r) => bytes(on[r]), group: (g) => bytes(g.on), order: numbers(on) },
+      { name: "All tiles", width: "116px", text: (r) => bytes(tensors.bytes[r]), group: (g) => bytes(g.all), order: numbers(tensors.bytes) },
+      { name: "Copies", width: "78px", text: (r) => String(tensors.copies[r]), order: numbers(tensors.copies) },
+      { name: "Type", width: "minmax(110px,0.5fr)", words: true, text: (r) => tensors.types.at(r), order: words(tensors.types) },
+      { name: "Live", width: "minmax(104px,0.4fr)", words: true, text: (r) => tensors.life(r), order: (a, b) => tensors.first[a] - tensors.first[b] || tensors.last[a] - tensors.last[b] },
+      { name: "Layer", width: "minmax(130px,0.8fr)", words: true, text: (r) => tail(tensors.layer(r), 20), title: full, order: texts((r) => tensors.layer(r)) },
+      { name: "Line", width: "minmax(160px,0.6fr)", words: true, text: (r) => tensors.line(r), title: full, order: texts((r) => tensors.where(r)) },
     ];
-    /** @type {Grid} */
+    this.orders = columns.map(({ order }) => order);
+    const group = (/** @type {number} */ row) => this.groups[row - tensors.count];
     this.grid = new Grid({
-      label: "Tensors", height: 300, sorted: 3,
-      columns: columns.map(([name, width, isWords, shown, order]) => ({ name, width, words: isWords, text: shown, title: name === "Tensor" || name === "Layer" || name === "Line" ? (row) => (row < count ? [tensors.name(row), tensors.layer(row), tensors.where(row)].filter(Boolean).join("\n") : this.groups[row - count].name) : undefined, order: (a, b) => this.#grouped(a, b) || order(a, b),
-        indent: name === "Tensor" ? (row) => (this.groups.length && row < count ? 1 : 0) : undefined })),
-      chosen: (row) => { if (row < count) listed.chosen(row); },
-      toggled: (row) => { if (row < count) listed.opened(row); else this.#fold(this.groups[row - count].name); },
+      label: "Tensors", height: 300, sorted: 3, what: "row",
+      columns: columns.map((c, i) => ({ name: c.name, width: c.width, words: c.words, order: c.order, indent: i ? undefined : (row) => (this.groups.length && row < tensors.count ? 1 : 0),
+        text: (row) => (row < tensors.count ? c.text(row) : c.group?.(group(row)) ?? ""), title: c.title && ((row) => (row < tensors.count ? c.title?.(row) ?? "" : group(row).name)) })),
+      fold: (row) => (row < tensors.count ? null : !this.folded.has(group(row).name)),
+      above: (row) => (row < tensors.count && this.groups.length ? tensors.count + this.groupOf[row] : -1),
+      ordered: () => this.#fill(),
+      chosen: (row) => { if (row < tensors.count) listed.chosen(row); },
+      toggled: (row) => { if (row < tensors.count) listed.opened(row); else this.#fold(group(row).name); },
     });
-    this.node = make("div", null, this.grid.node);
-  }
-
-  /** Groups by their bytes, whichever way the list is sorted, each under its heading.
-   * @param {number} a @param {number} b @returns {number} */
-  #grouped(a, b) {
-    if (!this.groups.length) return 0;
-    const { count } = this.listed.tensors, sign = this.grid.down ? -1 : 1;
-    const [x, y] = [a, b].map((row) => (row < count ? this.groupOf(row) : row - count));
-    if (x !== y) return sign * (this.groups[x].rank - this.groups[y].rank);
-    return a >= count || b >= count ? sign * (a >= count ? (b >= count ? 0 : -1) : 1) : 0;
+    this.node = this.grid.node;
   }
 
   /** @param {string} name */
@@ -74,32 +71,55 @@ export class TensorGrid {
 
   /** @param {Int32Array} rows tensors @param {By} by */
   show(rows, by) {
-    const { tensors, on } = this.listed;
     this.rows = rows;
-    this.groups = [];
-    this.groupOf = () => 0;
-    if (by !== "none") {
-      const name = by === "kind" ? (/** @type {number} */ r) => tensors.categories.at(r) : (/** @type {number} */ r) => tensors.layer(r);
-      const place = new Map(), of = new Int32Array(tensors.count);
-      for (const row of rows) {
-        const key = name(row);
-        let g = place.get(key);
-        if (g === undefined) { place.set(key, (g = this.groups.length)); this.groups.push({ name: key, rows: 0, on: 0, all: 0, rank: 0 }); }
-        of[row] = g;
-        this.groups[g].rows++;
-        this.groups[g].on += on()[row];
-        this.groups[g].all += tensors.bytes[row];
-      }
-      [...this.groups].sort((a, b) => b.on - a.on || b.all - a.all).forEach((group, rank) => { group.rank = rank; });
-      this.groupOf = (row) => of[row];
-    }
+    this.groups = by === "none" ? [] : this.#grouped(rows, by);
     this.#fill();
   }
 
+  /** Groups, those with most on the tile first. @param {Int32Array} rows @param {By} by */
+  #grouped(rows, by) {
+    const { tensors, on } = this, name = by === "kind" ? (/** @type {number} */ r) => tensors.categories.at(r) : (/** @type {number} */ r) => tensors.layer(r);
+    /** @type {Map<string, Group>} */
+    const found = new Map();
+    for (const row of rows) {
+      const key = name(row);
+      let group = found.get(key);
+      if (!group) found.set(key, (group = { name: key, rows: 0, on: 0, all: 0 }));
+      group.rows++;
+      group.on += on[row];
+      group.all += tensors.bytes[row];
+    }
+    const groups = [...found.values()].sort((a, b) => b.on - a.on || b.all - a.all), place = new Map(groups.map((group, i) => [group.name, i]));
+    this.groupOf = new Int32Array(tensors.count);
+    for (const row of rows) this.groupOf[row] = place.get(name(row)) ?? 0;
+    return groups;
+  }
+
   #fill() {
-    const { count } = this.listed.tensors;
-    const open = this.folded.size ? this.rows.filter((row) => !this.folded.has(this.groups[this.groupOf(row)]?.name)) : this.rows;
-    this.grid.fill(Int32Array.from([...open, ...this.groups.map((_, i) => count + i)]));
+    const { count } = this.tensors, sorted = this.#sorted();
+    if (!this.groups.length) { this.grid.fill(sorted); return; }
+    const open = this.groups.map(({ name }) => !this.folded.has(name)), next = new Int32Array(this.groups.length);
+    let at = 0;
+    this.groups.forEach((group, i) => { next[i] = at + 1; at += 1 + (open[i] ? group.rows : 0); });
+    const rows = new Int32Array(at);
+    this.groups.forEach((_, i) => { rows[next[i] - 1] = count + i; });
+    for (const row of sorted) if (open[this.groupOf[row]]) rows[next[this.groupOf[row]]++] = row;
+    this.grid.fill(rows);
+  }
+
+  /** The rows in the order of the column that was pressed. Many of them are picked from all, which are sorted once. */
+  #sorted() {
+    const { rows, tensors: { count } } = this, column = this.grid.by ?? 0, order = this.orders[column], sign = this.grid.down ? -1 : 1;
+    if (rows.length * 8 < count) return Int32Array.from(rows).sort((a, b) => sign * order(a, b) || a - b);
+    let all = this.known.get(column);
+    if (!all) this.known.set(column, (all = Int32Array.from({ length: count }, (_, i) => i).sort((a, b) => order(a, b) || b - a)));
+    const wanted = new Uint8Array(count), found = new Int32Array(rows.length);
+    for (const row of rows) wanted[row] = 1;
+    for (let i = 0, n = 0; i < count; i++) {
+      const row = all[this.grid.down ? count - 1 - i : i];
+      if (wanted[row]) found[n++] = row;
+    }
+    return found;
   }
 }
 

@@ -96,15 +96,20 @@ export class Tensors {
     return found;
   }
 
-  /** Which rows have the text in a name, a type, a layer or a file. @param {string} text @returns {(row: number) => boolean} */
+  /** Which rows have the text in a name, a type, a layer or a file. Each distinct word is looked at once, when a row has it.
+   * @param {string} text @returns {(row: number) => boolean} */
   matching(text) {
     const wanted = text.trim().toLowerCase();
     if (!wanted) return () => true;
     const hits = (/** @type {import("../packet.js").Words} */ words) => {
-      const hit = words.distinct.map((word) => word.toLowerCase().includes(wanted));
-      return (/** @type {number} */ row) => hit[words.index[row]] ?? false;
+      const known = new Uint8Array(words.distinct.length); // 0: not looked at, 1: no, 2: yes
+      return (/** @type {number} */ row) => {
+        const word = words.index[row];
+        if (!known[word]) known[word] = words.distinct[word].toLowerCase().includes(wanted) ? 2 : 1;
+        return known[word] === 2;
+      };
     };
-    const own = [this.names, this.sources, this.types, this.categories].map(hits);
+    const own = [this.sources, this.names, this.types, this.categories].map(hits);
     const theirs = ["name", "layer", "file"].map((column) => hits(this.operations.words(column)));
     return (row) => own.some((hit) => hit(row)) || (this.operation[row] >= 0 && theirs.some((hit) => hit(this.operation[row])));
   }

@@ -9,6 +9,7 @@ import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
 import { MomentLine } from "../memory/line.js";
 import { LEFT, livesGrid, RIGHT } from "../memory/lives.js";
+import { choice, searchBox } from "../memory/tensor_list.js";
 import { tail, Tensors } from "../memory/tensors.js";
 import { refill } from "../memory/tools.js";
 
@@ -29,8 +30,7 @@ class LivenessPage {
     this.max = liveness.numbers("max");
     this.mean = liveness.numbers("mean");
     this.kinds = inOrder(liveness.names.filter((name) => name !== "max" && name !== "mean")).map((name) => ({ name, values: liveness.numbers(name) })).filter(({ values }) => values.some((v) => v > 0));
-    this.sum = new Float64Array(moments.count);
-    for (const { values } of this.kinds) for (let i = 0; i < values.length; i++) this.sum[i] += values[i];
+    this.sum = summed(liveness, this.kinds);
     this.peak = Math.min(this.memory.peak_moment, Math.max(0, moments.count - 1));
     this.closed = false;
     /** @type {Tensors | null} */
@@ -94,7 +94,7 @@ class LivenessPage {
 
   /** @param {string} tile */
   #cards(tile) {
-    const { memory: m } = this, over = Float64Array.from(this.max).filter((most) => most > m.limit).length;
+    const { memory: m } = this, over = m.fits ? 0 : Float64Array.from(this.max).filter((most) => most > m.limit).length;
     return make("div", { class: "cards" },
       card("Peak", bytes(m.max), `of ${bytes(m.limit)}: ${percent(m.max, m.limit)}`, m.fits ? "" : "bad"),
       make("div", { class: "card" }, make("small", null, "When"), make("b", null, make("a", { href: encoded({ ...this.selection, from: this.peak, to: this.peak }) }, `moment ${this.peak}`)),
@@ -172,27 +172,21 @@ class LivenessPage {
 
   /** @param {Tensors} tensors */
   #fillLives(tensors) {
-    const page = this, { options } = this;
+    const page = this;
     const grid = livesGrid({ tensors, on: this.on, line: this.line, range: () => this.range(), axis: () => this.axis(), peak: this.peak,
       chosen: (row) => { const key = tensors.key(row); this.state.set({ view: viewWith(this.selection, { tensor: String(row) }), ...(key === null ? {} : { operation: key }) }, true); },
       opened: (row) => { const key = tensors.key(row); if (key !== null) this.state.set({ page: "operations", operation: key, view: "" }); } });
     grid.scroller.style.scrollbarGutter = "stable";
     const gutter = new ResizeObserver(() => { this.aligned.style.paddingRight = RIGHT + grid.scroller.offsetWidth - grid.scroller.clientWidth - 2 + "px"; });
     gutter.observe(grid.scroller);
-    const search = /** @type {HTMLInputElement} */ (make("input", { type: "search", placeholder: "name, type, layer, file", "aria-label": "Search tensors", oninput: () => this.state.set({ search: search.value }, true) }));
-    const choice = (/** @type {string} */ option, /** @type {string} */ label, /** @type {[string, string][]} */ entries) => {
-      const box = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => this.#option({ [option]: box.value || null }) }, ...entries.map(([value, text]) => make("option", { value }, text))));
-      box.value = options[option] ?? "";
-      return box;
-    };
-    const of = choice("of", "Which tensors", [["", "on this tile"], ["ipu", `of IPU ${this.memory.fullest_ipu}`]]);
-    const when = choice("when", "When live", [["", "at the peak, or in the chosen moments"], ["any", "at any time"]]);
-    const stay = choice("stay", "How long they stay", [["", "all that come and go"], ["long", "only those that stay long"], ["always", "with those that are always there"]]);
+    const search = searchBox(this.state);
+    const of = choice(this.state, "of", "Which tensors", [["", "on this tile"], ["ipu", `of IPU ${this.memory.fullest_ipu}`]]);
+    const when = choice(this.state, "when", "When live", [["", "at the peak, or in the chosen moments"], ["any", "at any time"]]);
+    const stay = choice(this.state, "stay", "How long they stay", [["", "all that come and go"], ["long", "only those that stay long"], ["always", "with those that are always there"]]);
     const total = make("p", { class: "note" });
     this.refresh = () => {
       const { of: scope, stay: stays, when: live, tensor } = page.options, chosen = live === "any" ? null : page.chosen() ?? [page.peak, page.peak], hit = tensors.matching(page.selection.search), ipu = page.memory.fullest_ipu;
-      if (document.activeElement !== search) search.value = page.selection.search;
-      [of.value, stay.value, when.value] = [scope ?? "", stays ?? "", live ?? ""];
+      for (const box of [search, of, when, stay]) box.follow();
       const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => tensors.ipu[r] === ipu && (scope === "ipu" || page.on[r] > 0) && (!chosen || tensors.alive(r, ...chosen))
         && (stays === "always" || (stays === "long" ? tensors.long(r) : !tensors.always[r])) && hit(r));
       const shown = String(rows.length) + rows.reduce((sum, r) => (sum * 31 + r) | 0, 7);
@@ -202,24 +196,26 @@ class LivenessPage {
       total.textContent = `${many(rows.length, "storage")}${!chosen ? "" : chosen[0] === chosen[1] ? ` live at moment ${chosen[0]}` : ` live in moments ${chosen[0]} to ${chosen[1]}`}, ${bytes(rows.reduce((sum, r) => sum + page.on[r], 0))} of the tile${chosen && chosen[0] === chosen[1] ? "" : " if they were all there at once"}. “Long” is half of the program or more.`;
       if (tensor !== undefined && Number(tensor) < tensors.count && grid.current !== Number(tensor)) grid.reveal(Number(tensor));
     };
-    this.lives.replaceChildren(heading("Who lives when"), make("div", { class: "tools" }, search, of, when, stay), total, grid.node);
+    this.lives.replaceChildren(heading("Who lives when"), make("div", { class: "tools" }, search.node, of.node, when.node, stay.node), total, grid.node);
   }
 
   /** Moments by their bytes, those of operations that are alike told once. @param {Tensors} tensors */
   #fillTightest(tensors) {
     const { operations } = tensors, names = operations.words("name"), types = operations.words("types"), files = operations.words("file"), lines = operations.numbers("line"), layers = operations.words("layer"), keys = operations.words("key");
-    const order = Int32Array.from({ length: this.line.count }, (_, i) => i).sort((a, b) => this.max[b] - this.max[a] || a - b);
-    /** @type {Map<string, {moment: number, alike: number, least: number}>} */
+    /** @type {Map<number, {moment: number, alike: number, least: number}>} by name and type of what runs */
     const found = new Map();
-    for (const moment of order) {
-      const row = this.line.operation[moment], like = row < 0 ? String(moment) : names.index[row] + " " + types.index[row], known = found.get(like);
-      if (known) { known.alike++; known.least = this.max[moment]; }
-      else found.set(like, { moment, alike: 0, least: this.max[moment] });
+    for (let moment = 0; moment < this.line.count; moment++) {
+      const row = this.line.operation[moment], like = row < 0 ? -1 - moment : names.index[row] * types.distinct.length + types.index[row], known = found.get(like), size = this.max[moment];
+      if (!known) { found.set(like, { moment, alike: 0, least: size }); continue; }
+      known.alike++;
+      known.least = Math.min(known.least, size);
+      if (size > this.max[known.moment]) known.moment = moment;
     }
+    const tightest = [...found.values()].sort((a, b) => this.max[b.moment] - this.max[a.moment] || a.moment - b.moment).slice(0, TIGHTEST);
     const here = this.selection, head = ["bytes", "of the limit", "for the step itself"];
     const passing = this.kinds.filter(({ name }) => name === "temporaries" || name === "exchange buffers");
     const cell = (/** @type {string | Node} */ content, /** @type {string | null} */ kind = null, title = typeof content === "string" ? content : content.textContent) => make("td", { class: kind, title }, content);
-    const rows = [...found.values()].slice(0, TIGHTEST).map(({ moment, alike, least }) => {
+    const rows = tightest.map(({ moment, alike, least }) => {
       const row = this.line.operation[moment], name = row < 0 ? "" : names.at(row);
       return make("tr", null,
         cell(make("a", { href: encoded({ ...here, from: moment, to: moment }) }, `moment ${moment}`), "words"),
@@ -239,6 +235,19 @@ class LivenessPage {
     this.#follow();
     return true;
   }
+}
+
+/** @type {WeakMap<Table, Float64Array>} */
+const sums = new WeakMap();
+
+/** The bytes of all kinds at each moment, added up once. @param {Table} liveness @param {{values: import("../packet.js").Numbers}[]} kinds */
+function summed(liveness, kinds) {
+  let sum = sums.get(liveness);
+  if (!sum) {
+    sums.set(liveness, (sum = new Float64Array(liveness.count)));
+    for (const { values } of kinds) for (let i = 0; i < values.length; i++) sum[i] += values[i];
+  }
+  return sum;
 }
 
 /** @type {import("../main.js").Page} */

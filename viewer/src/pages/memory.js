@@ -10,7 +10,7 @@ import { inOrder, look, PASSING } from "../memory/categories.js";
 import { columnsChart } from "../memory/columns.js";
 import { mapChart, mapKey } from "../memory/map.js";
 import { addressMap, addressStrip, letters, Placed } from "../memory/placed.js";
-import { TensorGrid } from "../memory/tensor_grid.js";
+import { tensorList } from "../memory/tensor_list.js";
 import { Tensors } from "../memory/tensors.js";
 import { Tiles } from "../memory/tiles.js";
 import { refill } from "../memory/tools.js";
@@ -204,7 +204,7 @@ class MemoryPage {
     const placed = new Placed(placements, ipu, tensors.moments), lies = placed.tile === tile, fullest = ipu === m.fullest_ipu && tile === m.fullest_tile;
     const usual = ipu === m.fullest_ipu ? m.peak_moment : placed.peak();
     this.now = () => this.momentChosen() ?? Math.min(usual, Math.max(0, tensors.moments - 1));
-    this.on = tensors.on(ipu, tile);
+    const on = tensors.on(ipu, tile);
     this.signs = lies ? letters(placed.at(this.now())) : new Map();
     const addressed = new Set(Array.from(placed.rows, (i) => tensors.categories.at(placed.tensor[i])));
     const beside = tiles.always.filter(({ name }) => !addressed.has(name)).reduce((sum, { values }) => sum + values[place], 0);
@@ -219,7 +219,7 @@ class MemoryPage {
     const title = make("div", { class: "tools" }, make("h2", { style: "margin:0" }, `${sentence(tiles.name(place))}${fullest ? ", the fullest" : ""}: ${bytes(this.tiles.peak.total[place])} at its peak`), step(-1, "◂"), step(1, "▸"));
     const right = make("div", null, ...(lies ? [this.fragments, this.charts[0].node, note("Over the program, moment by moment down the page; choose one."), this.charts[1].node]
       : [note(placed.tile < 0 ? "Nothing of this IPU has an address." : `Addresses are modelled for the fullest tile of each IPU, here tile ${placed.tile}.`), ...(placed.tile < 0 ? [] : [other])]));
-    this.list = this.#listOf(tensors, tiles.name(place), ipu, tile);
+    this.list = tensorList({ tensors, state: this.state, tile: tiles.name(place), ipu, on, moment: () => this.now?.() ?? 0, letter: (row) => this.signs?.get(row) ?? "", chosen: () => this.#tensor(), choose: (row) => this.chooseTensor(row) }, `On tile ${tile}`);
     refill(this.tile, title, make("div", { class: "beside" }, this.categories, right), ...this.list.nodes);
     this.#momentChanged();
     this.tileOf = place;
@@ -253,43 +253,6 @@ class MemoryPage {
   chooseTensor(row) {
     const key = this.loaded?.tensors.key(row) ?? null;
     this.option({ tensor: String(row) }, key === null ? {} : { operation: key });
-  }
-
-  /** @param {Tensors} tensors @param {string} name @param {number} ipu @param {number} tile */
-  #listOf(tensors, name, ipu, tile) {
-    const page = this, { options } = this;
-    const grid = new TensorGrid({ tensors, on: () => this.on ?? new Float64Array(0), letter: (r) => this.signs?.get(r) ?? "", chosen: (r) => this.chooseTensor(r),
-      opened: (r) => { const key = tensors.key(r); if (key !== null) this.state.set({ page: "operations", operation: key, view: "" }); } }, `On tile ${tile}`);
-    const search = /** @type {HTMLInputElement} */ (make("input", { type: "search", placeholder: "name, type, layer, file", "aria-label": "Search tensors", oninput: () => this.state.set({ search: search.value }, true) }));
-    const choice = (/** @type {string} */ option, /** @type {string} */ label, /** @type {[string, string][]} */ entries) => {
-      const box = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => this.option({ [option]: box.value || null }) }, ...entries.map(([value, text]) => make("option", { value }, text))));
-      box.value = options[option] ?? "";
-      return box;
-    };
-    const scope = choice("of", "Which tensors", [["", "on this tile"], ["ipu", `of IPU ${ipu}`], ["all", "of all IPUs"]]);
-    const when = choice("when", "When live", [["", "at the moment"], ["any", "at any time"]]);
-    const by = choice("by", "Grouped by", [["", "not grouped"], ["kind", "by kind"], ["layer", "by layer"]]);
-    const total = make("p", { class: "note" }), made = make("div");
-    const refresh = () => {
-      const { of, when: live, by: group, tensor } = page.options, moment = page.now?.() ?? 0, hit = tensors.matching(page.selection.search), on = page.on ?? new Float64Array(0);
-      if (document.activeElement !== search) search.value = page.selection.search;
-      [scope.value, when.value, by.value] = [of ?? "", live ?? "", group ?? ""];
-      const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => (of === "all" || tensors.ipu[r] === ipu) && (of === "ipu" || of === "all" || on[r] > 0) && (live === "any" || tensors.alive(r, moment)) && hit(r));
-      grid.show(rows, group === "kind" || group === "layer" ? group : "none");
-      total.textContent = `${many(rows.length, "storage")}${live === "any" ? "" : ` live at moment ${moment}`}: ${bytes(rows.reduce((sum, r) => sum + on[r], 0))} on ${name}, ${bytes(rows.reduce((sum, r) => sum + tensors.bytes[r], 0))} on all tiles.`;
-      const t = tensor === undefined ? null : page.#tensor();
-      if (t !== null) grid.grid.reveal(t);
-      made.replaceChildren(...(t === null ? [] : [page.#about(tensors, t)]));
-    };
-    return { refresh, nodes: [heading("What lies there"), make("div", { class: "tools" }, search, scope, when, by), total, grid.node, made] };
-  }
-
-  /** @param {Tensors} tensors @param {number} t */
-  #about(tensors, t) {
-    const key = tensors.key(t), here = this.selection;
-    return make("div", { class: "made" }, make("b", null, tensors.name(t)), ` ${tensors.types.at(t)}, ${tensors.categories.at(t)}, ${bytes(tensors.bytes[t])} on all tiles, at most ${bytes(tensors.most[t])} on one; live ${tensors.life(t)}. `,
-      ...(key === null ? ["It is there before the program begins. "] : ["Made by ", make("a", { href: encoded({ ...here, page: "operations", operation: key, view: "" }) }, tensors.operationName(t)), ` ${tensors.where(t)} ${tensors.layer(t) ? "in " + tensors.layer(t) : ""}. `]),
-      ...(tensors.always[t] ? [] : [make("a", { href: encoded({ ...here, page: "liveness", from: tensors.first[t], to: tensors.last[t], view: "" }) }, "Its life")]));
   }
 
   /** @param {Selection} now @param {Selection} before */
