@@ -1,10 +1,9 @@
 // Page Exchange: the bytes that it shows are the store's, for the whole program, an operation and a range.
 
 import assert from "node:assert/strict";
-import path from "node:path";
-import { before, test } from "node:test";
-import { painted, press, runPython, said, scratch, serveStore, shot, skip, tabTo, visions, visit } from "./harness.js";
-import { tableOf } from "./tables.js";
+import { test } from "node:test";
+import { painted, press, said, shot, skip, tabTo, visions, visit } from "./harness.js";
+import { stored, synthetic } from "./synthetic.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -17,17 +16,8 @@ const parsed = (text) => { const [, number, unit] = /([\d.,]+) (GiB|MiB|KiB|B)/.
 const address = (page) => page.evaluate(() => location.href);
 const near = (/** @type {number} */ a, /** @type {number} */ b) => assert.ok(Math.abs(a - b) <= 0.01 * Math.max(a, b), `${a} and ${b}`);
 
-/** @type {Record<string, import("./harness.js").Served>} */
-const served = {};
-before(async () => {
-  if (skip) return;
-  const folder = scratch();
-  for (const [name, ...options] of [["two", "--ipus", "2", "--operations", "240"], ["empty", "--empty"], ["hostile", "--hostile", "--operations", "120"], ["pod", "--ipus", "64", "--operations", "1536", "--tiles", "64"]]) {
-    const file = path.join(folder, name + ".pop");
-    runPython("tests.report.synthetic", file, ...options);
-    served[name] = await serveStore(file);
-  }
-});
+const two = () => synthetic("--ipus", "2", "--operations", "240"), pod = () => synthetic("--ipus", "64", "--operations", "1536", "--tiles", "64");
+const tableOf = /** @type {(page: Page, name: string) => Promise<import("../src/packet.js").Table>} */ (stored);
 
 /** Traffic of operations by weight, added up here from the tables. @param {Page} page @param {(i: number) => number} weight */
 async function traffic(page, weight) {
@@ -45,7 +35,7 @@ async function traffic(page, weight) {
 }
 
 test("totals are the store's, whichever way they are added up", { skip }, async () => {
-  await visit(served.two, "#exchange", async (page) => {
+  await visit(await two(), "#exchange", async (page) => {
     await painted(page);
     const { operations, ...whole } = await traffic(page, () => 0), sum = (/** @type {string} */ name) => { let all = 0; for (let i = 0; i < operations.count; i++) if (!["call", "repeat"].includes(operations.words("kind").at(i))) all += operations.numbers(name)[i] * operations.numbers("times")[i]; return all; };
     assert.equal(whole.total, 0);
@@ -64,7 +54,7 @@ test("totals are the store's, whichever way they are added up", { skip }, async 
 });
 
 test("with keys alone: the largest cell, what it is for, an operation, the range", { skip }, async () => {
-  await visit(served.two, "#exchange?from=20&to=60", async (page) => {
+  await visit(await two(), "#exchange?from=20&to=60", async (page) => {
     const { operations } = await traffic(page, () => 0), times = operations.numbers("times");
     await tabTo(page, `canvas[aria-label^="${GROUPS}"]`);
     await press(page, "m");
@@ -94,7 +84,7 @@ test("with keys alone: the largest cell, what it is for, an operation, the range
 
 test("an address opens as it was left, also between two IPUs and over links", { skip }, async () => {
   let left = "", words = "";
-  await visit(served.pod, "#exchange", async (page) => {
+  await visit(await pod(), "#exchange", async (page) => {
     await page.locator("select[aria-label='Which bytes']").selectOption("links");
     await canvas(page, IPUS).focus();
     await press(page, "m", "Enter");
@@ -108,14 +98,14 @@ test("an address opens as it was left, also between two IPUs and over links", { 
     words = await page.locator("main").innerText();
     await shot(page, "exchange-pod");
   });
-  await visit(served.pod, left, async (page) => {
+  await visit(await pod(), left, async (page) => {
     assert.equal(await page.locator("main").innerText(), words);
     await painted(page);
   });
 });
 
 test("every chart has a table; the list is searched and sorted", { skip }, async () => {
-  await visit(served.two, "#exchange", async (page) => {
+  await visit(await two(), "#exchange", async (page) => {
     for (const details of await page.locator("main details").all()) {
       await details.locator("summary").click();
       await details.locator("tbody tr").first().waitFor({ timeout: 5000 });
@@ -132,13 +122,13 @@ test("every chart has a table; the list is searched and sorted", { skip }, async
 });
 
 test("names from a model are text; a program that exchanges nothing is no error", { skip }, async () => {
-  await visit(served.hostile, "#exchange", async (page) => {
+  await visit(await synthetic("--hostile", "--operations", "120"), "#exchange", async (page) => {
     await canvas(page, GROUPS).focus();
     await press(page, "m", "Enter");
     assert.equal(await page.locator("main img, main script, main svg").count(), 0);
     assert.doesNotMatch(await page.title(), /owned/);
   });
-  await visit(served.empty, "#exchange", async (page) => {
+  await visit(await synthetic("--empty"), "#exchange", async (page) => {
     assert.match(await page.locator("main").innerText(), /Received by tiles\s+0 B/);
     await canvas(page, GROUPS).focus();
     await press(page, "m", "Enter", "ArrowDown");
@@ -147,7 +137,7 @@ test("names from a model are text; a program that exchanges nothing is no error"
 
 test("more is darker to any eyes, and in the dark lighter", { skip }, async () => {
   for (const vision of [...visions, undefined]) {
-    await visit(served.two, "#exchange", async (page) => {
+    await visit(await two(), "#exchange", async (page) => {
       const ramp = page.locator("canvas.shades");
       const shades = await ramp.screenshot();
       const light = await page.evaluate(async (text) => {

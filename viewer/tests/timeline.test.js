@@ -1,11 +1,10 @@
 // Page Timeline: what is drawn is what the store holds, by mouse, by keys and from an address.
 
 import assert from "node:assert/strict";
-import path from "node:path";
-import { before, test } from "node:test";
-import { painted, press, runPython, said, scratch, serveStore, shot, shown, skip, tabTo, toldApart, visions, visit } from "./harness.js";
+import { test } from "node:test";
+import { painted, press, said, shot, shown, skip, tabTo, toldApart, visions, visit } from "./harness.js";
 import { encode, operationsOf, serveHeld, small } from "./stub.js";
-import { summaryOf, tableOf } from "./tables.js";
+import { stored, synthetic } from "./synthetic.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -13,17 +12,8 @@ const RASTER = "Tiles from top", LANES = "What is in sight";
 const canvas = (/** @type {Page} */ page, /** @type {string} */ label) => page.locator(`main canvas[aria-label^="${label}"]`);
 const plain = (/** @type {number} */ x) => Math.round(x).toLocaleString("en");
 
-/** @type {Record<string, import("./harness.js").Served>} */
-const served = {};
-before(async () => {
-  if (skip) return;
-  const folder = scratch();
-  for (const [name, ...options] of [["two", "--ipus", "2", "--operations", "240"], ["empty", "--empty"], ["hostile", "--hostile", "--operations", "120"], ["pod", "--ipus", "64", "--operations", "1536", "--tiles", "64"]]) {
-    const file = path.join(folder, name + ".pop");
-    runPython("tests.report.synthetic", file, ...options);
-    served[name] = await serveStore(file);
-  }
-});
+const two = () => synthetic("--ipus", "2", "--operations", "240"), pod = () => synthetic("--ipus", "64", "--operations", "1536", "--tiles", "64");
+const tableOf = /** @type {(page: Page, name: string) => Promise<import("../src/packet.js").Table>} */ (stored);
 
 /** The colours of a place on a canvas, and of the style sheet. @param {Page} page @param {string} label @param {[number, number][]} places shares of width and height */
 const colours = (page, label, places) => page.evaluate(([label, places]) => {
@@ -53,10 +43,11 @@ const pixels = (page, label) => page.evaluate((label) => {
 }, label);
 
 test("everything is drawn, and its totals are the store's", { skip }, async () => {
-  await visit(served.two, "#timeline", async (page) => {
+  await visit(await two(), "#timeline", async (page) => {
     await painted(page);
-    const summary = await summaryOf(page);
+    const summary = await stored(page, "summary");
     await page.locator("main details summary").first().click();
+    await page.locator("main details table").first().waitFor();
     const rows = await page.locator("main details table tbody tr").allTextContents();
     assert.ok(rows.at(-1)?.startsWith("all" + plain(summary.cycles)), rows.at(-1));
     for (const [part, value] of Object.entries(summary.cycles_by)) if (value) assert.ok(rows.some((row) => row.startsWith(part + plain(value))), part);
@@ -67,7 +58,7 @@ test("everything is drawn, and its totals are the store's", { skip }, async () =
 });
 
 test("a click chooses an operation, tells its line, and says why a tile waits", { skip }, async () => {
-  await visit(served.two, "#timeline", async (page) => {
+  await visit(await two(), "#timeline", async (page) => {
     const box = /** @type {{width: number, height: number}} */ (await canvas(page, LANES).boundingBox());
     await canvas(page, LANES).click({ position: { x: box.width * 0.1, y: 60 } });
     const key = new URLSearchParams(new URL(await address(page)).hash.split("?")[1]).get("operation"), operations = await tableOf(page, "operations");
@@ -89,7 +80,7 @@ test("a click chooses an operation, tells its line, and says why a tile waits", 
 });
 
 test("a tile is drawn as long as it works, then as waiting", { skip }, async () => {
-  await visit(served.two, "#timeline", async (page) => {
+  await visit(await two(), "#timeline", async (page) => {
     const [moments, operations, sets, columns] = await Promise.all(["moments", "operations", "sets", "columns"].map((name) => tableOf(page, name)));
     const column = (/** @type {number} */ id) => { const found = new Float64Array(1472); for (let i = 0, tile = 0; i < columns.count; i++) { if (columns.numbers("column")[i] !== id) continue; for (; tile < columns.numbers("stop")[i]; tile++) found[tile] = columns.numbers("value")[i]; } return found; };
     let moment = -1, work = new Float64Array(0), set = -1;
@@ -110,16 +101,23 @@ test("a tile is drawn as long as it works, then as waiting", { skip }, async () 
   });
 });
 
-test("of many steps on a pixel one busy tile is not lost", { skip }, async () => {
-  const steps = 6000, tiles = 1472, { operations, sets } = operationsOf([{ name: "idle", compute: 1000, sets: [["map", 1000, 0]] }, { name: "busy", compute: 1000, sets: [["map", 1000, 0]] }]);
+const NO_TRAFFIC = { operation: [], source_ipu: [], source_group: [], target_ipu: [], target_group: [], bytes: [], links: [] };
+const NO_PIPELINE = { repeat: [], ipu: [], stage: [], backward: [], micro_batch: [], start: [], length: [] };
+const TILES = 1472, STEPS = 6000, BUSY = 4321;
+
+/** Steps in which no tile works, but for tile 900 in one of them. */
+function rare() {
+  const { operations, sets } = operationsOf([{ name: "idle", compute: 1000, sets: [["map", 1000, 0]] }, { name: "busy", compute: 1000, sets: [["map", 1000, 0]] }]);
+  const none = new Float64Array(STEPS), which = new Int32Array(STEPS);
   sets.work = [0, 1];
-  const none = new Float64Array(steps), which = new Int32Array(steps);
-  which[4321] = 1;
-  const held = small({ tiles, ipus: 1, cycles: steps * 1000, cycles_by: { compute: steps * 1000 } });
-  const stub = await serveHeld({ ...held, "p/0/operations": encode(operations), "p/0/sets": encode(sets), "p/0/traffic": encode({ operation: [], source_ipu: [], source_group: [], target_ipu: [], target_group: [], bytes: [], links: [] }),
-    "p/0/pipeline": encode({ repeat: [], ipu: [], stage: [], backward: [], micro_batch: [], start: [], length: [] }),
-    "p/0/columns": encode({ column: Int32Array.of(0, 1, 1, 1), stop: Int32Array.of(tiles, 900, 901, tiles), value: Int32Array.of(0, 0, 1000, 0) }),
-    "p/0/moments": encode({ operation: which, start: Float64Array.from(none, (_, i) => i * 1000), sync: none, exchange: none, compute: none.map(() => 1000), host: none, ipu: new Int32Array(steps), depth: new Int32Array(steps) }) });
+  which[BUSY] = 1;
+  return { ...small({ tiles: TILES, ipus: 1, cycles: STEPS * 1000, cycles_by: { compute: STEPS * 1000 }, rasters: [] }), "p/0/operations": encode(operations), "p/0/sets": encode(sets), "p/0/traffic": encode(NO_TRAFFIC), "p/0/pipeline": encode(NO_PIPELINE),
+    "p/0/columns": encode({ column: Int32Array.of(0, 1, 1, 1), stop: Int32Array.of(TILES, 900, 901, TILES), value: Int32Array.of(0, 0, 1000, 0) }),
+    "p/0/moments": encode({ operation: which, start: none.map((_, i) => i * 1000), sync: none, exchange: none, compute: none.map(() => 1000), host: none, ipu: new Int32Array(STEPS), depth: new Int32Array(STEPS) }) };
+}
+
+test("of many steps on a pixel one busy tile is not lost", { skip }, async () => {
+  const stub = await serveHeld(rare());
   await visit(stub, "#timeline", async (page) => {
     const seen = () => page.evaluate((label) => {
       const found = /** @type {HTMLCanvasElement} */ (document.querySelector(`main canvas[aria-label^="${label}"]`));
@@ -130,16 +128,35 @@ test("of many steps on a pixel one busy tile is not lost", { skip }, async () =>
     }, RASTER);
     const met = await seen();
     assert.ok(met.length >= 1 && met.length <= 3, `${met.length} pixels`);
-    assert.ok(Math.abs(met[0][0] - 4321 / steps) < 0.01 && Math.abs(met[0][1] - 900 / tiles) < 0.01);
+    assert.ok(Math.abs(met[0][0] - BUSY / STEPS) < 0.01 && Math.abs(met[0][1] - 900 / TILES) < 0.01);
     await page.locator("select[aria-label='Of what is on a pixel']").selectOption("least");
     assert.equal((await seen()).length, 0, "the least on those pixels is nothing");
   });
   stub.stop();
 });
 
+test("a saved page without room for single tiles draws its bins, or says what is missing", { skip }, async () => {
+  const empty = encode({ column: [], stop: [], value: [] }, { thinned: true }), bins = Math.ceil(STEPS / 256), across = TILES / 4, none = new Float64Array(bins * across), busy = none.map((_, i) => (Math.floor(i / across) === BUSY >> 8 && i % across === 225 ? 1 : 0));
+  const binned = encode({ "work.max": busy, "work.min": none, "work.sum": busy, "exchange.max": none, "exchange.min": none, "exchange.sum": none }, { bins, tile_bins: across });
+  const held = rare(), missing = { ...held, "p/0/columns": empty };
+  const stub = await serveHeld({ ...missing, "p/0/summary": { ...held["p/0/summary"], rasters: [[2, 0]] }, "p/0/raster/2/0": binned });
+  await visit(stub, "#timeline", async (page) => {
+    await page.waitForFunction(() => performance.getEntriesByType("resource").some((each) => each.name.includes("raster/2/0")));
+    await page.waitForTimeout(100);
+    assert.deepEqual(await colours(page, RASTER, [[(BUSY >> 8) * 256 / STEPS + 0.02, 901.5 / TILES], [0.5, 0.5]]), ["compute", "idle"]);
+    await canvas(page, LANES).click({ position: { x: 300, y: 30 } });
+    assert.match(await page.locator("section[aria-label='The chosen step']").innerText(), /without the numbers of single tiles/);
+  });
+  stub.stop();
+  const bare = await serveHeld({ ...missing, "p/0/moments": encode({ operation: [], start: [], sync: [], exchange: [], compute: [], host: [], ipu: [], depth: [] }, { thinned: true }), "p/0/traffic": encode(NO_TRAFFIC, { thinned: true }) });
+  await visit(bare, "#timeline", async (page) => assert.match(await page.locator("main").innerText(), /without the program over time/));
+  await visit(bare, "#exchange", async (page) => assert.match(await page.locator("main").innerText(), /without who sends to whom/));
+  bare.stop();
+});
+
 test("an address opens as it was left: window, axis, choice, range, tiles", { skip }, async () => {
   let left = "", seen = 0, words = "";
-  await visit(served.two, "#timeline?tile=300&ipu=1&from=150&to=160", async (page) => {
+  await visit(await two(), "#timeline?tile=300&ipu=1&from=150&to=160", async (page) => {
     await canvas(page, LANES).focus();
     await press(page, "f", "s", "j", "j");
     await canvas(page, RASTER).focus();
@@ -158,7 +175,7 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
     seen = await pixels(page, RASTER);
   });
   for (const part of [/window-\d+-\d+/, /axis-cycles/, /tiles-\d+-\d+/, /operation=/, /from=150/, /tile=301/]) assert.match(left, part);
-  await visit(served.two, left, async (page) => {
+  await visit(await two(), left, async (page) => {
     await painted(page, RASTER);
     assert.equal(new URL(await address(page)).hash, left);
     assert.equal(await page.locator("main").innerText(), words);
@@ -167,7 +184,7 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
 });
 
 test("moving along keeps the pixels that stay, and draws what a fresh page draws", { skip }, async () => {
-  await visit(served.two, "#timeline?view=window-200000-260000", async (page) => {
+  await visit(await two(), "#timeline?view=window-200000-260000", async (page) => {
     await canvas(page, RASTER).focus();
     await press(page, "d", "d", "a", "d");
     await page.waitForFunction(() => !/window-200000/.test(location.hash));
@@ -182,7 +199,7 @@ test("moving along keeps the pixels that stay, and draws what a fresh page draws
 });
 
 test("with keys alone: steps, tiles, a range for the other pages, and the way back", { skip }, async () => {
-  await visit(served.two, "#timeline", async (page) => {
+  await visit(await two(), "#timeline", async (page) => {
     await tabTo(page, `canvas[aria-label^="${LANES}"]`);
     await press(page, "j");
     assert.match(String(await said(page)), /moment \d+, from cycle/);
@@ -205,7 +222,7 @@ test("with keys alone: steps, tiles, a range for the other pages, and the way ba
 });
 
 test("a drag chooses a range, a table tells what is in sight", { skip }, async () => {
-  await visit(served.two, "#timeline", async (page) => {
+  await visit(await two(), "#timeline", async (page) => {
     const box = /** @type {{x: number, y: number, width: number, height: number}} */ (await canvas(page, LANES).boundingBox());
     await page.mouse.move(box.x + 200, box.y + 60);
     await page.mouse.down();
@@ -223,7 +240,7 @@ test("a drag chooses a range, a table tells what is in sight", { skip }, async (
 });
 
 test("pipelines, and many IPUs", { skip }, async () => {
-  await visit(served.pod, "#timeline", async (page) => {
+  await visit(await pod(), "#timeline", async (page) => {
     await painted(page);
     const pipeline = await tableOf(page, "pipeline"), words = await page.locator("section[aria-label^=Pipeline]").innerText();
     const of = (/** @type {string} */ name) => pipeline.numbers(name);
@@ -240,14 +257,14 @@ test("pipelines, and many IPUs", { skip }, async () => {
 });
 
 test("names from a model are text, a program without tiles is said to be one", { skip }, async () => {
-  await visit(served.hostile, "#timeline", async (page) => {
+  await visit(await synthetic("--hostile", "--operations", "120"), "#timeline", async (page) => {
     await canvas(page, LANES).focus();
     await press(page, "j", "j", "j", "f");
     await painted(page);
     assert.equal(await page.locator("main img, main script, main svg").count(), 0);
     assert.doesNotMatch(await page.title(), /owned/);
   });
-  await visit(served.empty, "#timeline", async (page) => {
+  await visit(await synthetic("--empty"), "#timeline", async (page) => {
     assert.match(await page.locator("main").innerText(), /Nothing of this program runs on tiles/);
     await canvas(page, LANES).focus();
     await press(page, "j", "k", "f", "0", "w", "[");
@@ -256,9 +273,9 @@ test("names from a model are text, a program without tiles is said to be one", {
 
 test("parts are told apart with any eyes, and in the dark", { skip }, async () => {
   for (const vision of visions) {
-    await visit(served.two, "#timeline", (page) => toldApart(page, page.locator("main .key").first().locator("canvas")), { vision });
+    await visit(await two(), "#timeline", (page) => toldApart(page, page.locator("main .key").first().locator("canvas")), { vision });
   }
-  await visit(served.two, "#timeline?view=window-200000-260000&tile=700", async (page) => {
+  await visit(await two(), "#timeline?view=window-200000-260000&tile=700", async (page) => {
     await canvas(page, LANES).focus();
     await press(page, "j");
     await painted(page);

@@ -220,7 +220,7 @@ export const exchange = {
   title: "Exchange",
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
-    const e = new Exchange(context, summary, tables[0], tables[1], tables[2]), many = e.flows.ipus > 1;
+    const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
     const choice = (/** @type {string} */ label, /** @type {(value: string) => void} */ then) => { const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) })); return node; };
     const scope = choice("Of what", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
     const over = choice("Which bytes", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
@@ -250,6 +250,7 @@ export const exchange = {
     return {
       node: make("section", null,
         heading("Who sends to whom"), cards,
+        traffic.header.thinned ? note("This saved page was made without who sends to whom: open the report itself with `abele view`.") : null,
         make("div", { class: "tools" }, scope, e.hasLinks ? over : null, whole, told),
         make("div", { class: "exchange-sides" },
           make("div", null, groupTitle, groups.node, key.node),

@@ -30,6 +30,8 @@ export class Timeline {
     this.sets = new Sets(tables.sets, tables.operations);
     this.columns = new TileColumns(tables.columns);
     this.traffic = tables.traffic;
+    /** Whether a saved page had no room for single tiles. */
+    this.thinned = [tables.columns, tables.sets].some((table) => Boolean(table.header.thinned));
     /** @type {Map<number, number[]> | null} */
     this.trafficRows = null;
     this.ipus = 1;
@@ -316,7 +318,8 @@ export const timeline = {
     const names = ["operations", "moments", "sets", "columns", "traffic", "pipeline"];
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
     const t = new Timeline(context, summary, Object.fromEntries(names.map((name, i) => [name, found[i]])));
-    const strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count ? tileRaster(t) : null;
+    if (!t.line.count) return { node: make("section", null, note("This saved page was made without the program over time: open the report itself with `abele view`.")) };
+    const strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
     let shown = t.chosen();
     const bar = tools(t), chosen = make("div", null, step(t));

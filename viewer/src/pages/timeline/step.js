@@ -6,6 +6,7 @@ import { bytes, cycles, flops, percent, plain, seconds } from "../../format.js";
 import { Grid } from "../../grid.js";
 import { encoded } from "../../state.js";
 import { HATCH } from "./lanes.js";
+import { LEFT_OUT } from "./tiles.js";
 
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
@@ -26,9 +27,9 @@ export function step(t) {
       card("Cycles", plain(whole), `${seconds(whole / t.summary.clock_hz)}${times > 1 ? `, × ${plain(times)} a run: ${percent(whole * times, t.summary.cycles)}` : `, ${percent(whole, t.summary.cycles)} of the run`}`),
       ...["compute", "exchange", "links", "sync", "host", "bubble", "overhead"].filter((part) => of(part)).map((part) => card(part[0].toUpperCase() + part.slice(1), plain(of(part)), percent(of(part), whole) + " of it")),
       count > 1 ? card("Turns", "× " + plain(count), cycles(whole / count) + " each") : null,
-      sets.length ? card("Balance", percent(of("balance"), 1), "mean tile / slowest tile") : null,
+      sets.length || t.thinned && t.sets.like(operation) >= 0 ? card("Balance", percent(of("balance"), 1), "mean tile / slowest tile") : null,
       of("flops") ? card("Arithmetic", flops(of("flops")), plain(of("vertices")) + " vertices") : null),
-    sets.length ? waits(t, operation, sets) : note(kind === "call" || kind === "repeat" ? "A call is made of steps: choose one of them to see its tiles." : "Nothing of it runs on tiles."));
+    t.thinned && t.sets.like(operation) >= 0 ? note(LEFT_OUT) : sets.length ? waits(t, operation, sets) : note(kind === "call" || kind === "repeat" ? "A call is made of steps: choose one of them to see its tiles." : "Nothing of it runs on tiles."));
 }
 
 /** The line of the user's program, when the report holds it. @param {Timeline} t @param {number} operation */

@@ -8,6 +8,9 @@ import { MOST, Raster } from "./raster.js";
 
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
+/** What a saved page says that had no room for them. */
+export const LEFT_OUT = "This saved page was made without the numbers of single tiles: open the report itself with `abele view`.";
+
 /** The raster of the chosen IPU. @param {Timeline} t */
 export function tileRaster(t) {
   const { state } = t.context, { line, summary } = t;
@@ -21,9 +24,9 @@ export function tileRaster(t) {
   /** What is to be drawn from, where the moments in sight are too many. @param {import("./raster.js").Wanted} wanted */
   const stored = (wanted) => {
     const [first, after] = raster.inSight(wanted);
-    if (after - first <= MOST) return null;
+    if (after - first <= MOST && !t.thinned) return null;
     const levels = /** @type {[number, number][]} */ (summary.rasters ?? []).filter(([level, ipu]) => ipu === wanted.ipu && line.on(ipu).length / 16 ** level * tiles / 4 ** (level - 1) < 4e6).map(([level]) => level);
-    if (!levels.length) return null;
+    if (!levels.length) return t.thinned ? undefined : null;
     const level = Math.min(...levels), name = `raster/${level}/${wanted.ipu}`;
     if (held?.name === name) return held.stored;
     t.context.table(name).then((table) => { held = { name, stored: { level, table } }; chart.repaint(); }, (error) => say(String(error.message)));
@@ -61,13 +64,14 @@ export function tileRaster(t) {
       const wanted = { axis: window.axis, from: window.from, to: window.to, width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)), ipu: t.ipu, tiles: t.tiles, how };
       const from = stored(wanted);
       if (from !== undefined) g.putImageData(raster.paint(wanted, from), 0, 0);
-      else tag(g, "Fetching the bins of this IPU …", width / 2 - 80, height / 2, "soft");
+      else tag(g, t.thinned && !held ? LEFT_OUT : "Fetching the bins of this IPU …", 60, height / 2, "soft");
       marks(g, width);
     },
     read: (x, at, width) => {
       const moment = t.momentAt(x, width), tile = tileAt(at), operation = line.operation[moment];
       const head = `tile ${tile}${t.ipus > 1 ? " of IPU " + t.ipu : ""}\n`;
       if (operation < 0 || line.ipu[moment] !== t.ipu || !t.sets.of(operation).length) return head + (line.ipu[moment] === t.ipu || t.ipus === 1 ? "" : "waits for other IPUs\n") + t.describe(moment);
+      if (t.thinned) return head + t.describe(moment);
       const whole = line.length(moment), works = raster.tileCycles(operation, "work")[tile], exchanges = raster.tileCycles(operation, "exchange")[tile];
       return `${head}works ${plain(works)} (${percent(works, whole)}), exchanges ${plain(exchanges)} of ${plain(whole)} cycles\n` + t.describe(moment);
     },
@@ -90,7 +94,7 @@ export function tileRaster(t) {
       } else return t.key(key, t.window.position(x, width));
       return true;
     },
-    rows: () => tileTable(t, raster),
+    rows: t.thinned ? undefined : () => tileTable(t, raster),
   });
   return chart;
 }
