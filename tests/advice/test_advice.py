@@ -19,6 +19,7 @@ from abele.cli import app
 from abele.compile import compile_graph
 from abele.cost import Profile, cost
 from abele.errors import InvalidOption
+from abele.report.store import Report
 from tests.cli.conftest import abele as abele  # the command in this process
 from tests.cli.conftest import own_place as own_place  # and a cache of its own
 
@@ -95,16 +96,37 @@ def test_advice_on_a_program_is_applied_by_its_command(abele, own_place: Path) -
     assert "What would make it faster" in shown and "--option 'replicationFactor(4)'" in shown
 
 
+SYSTEM = """
+from abele.machine import gc200, one_ipu
+
+full = one_ipu(gc200.derive("full", tiles=16, tile_memory=35 * 1024)).with_ipus(4)
+"""
+
+
+def test_advice_makes_a_program_fit(abele, own_place: Path) -> None:
+    (own_place / "program.py").write_text(PROGRAM.replace("64", "640").replace("optim.SGD", "optim.Adam"))
+    (own_place / "machine.py").write_text(SYSTEM)
+    (before,) = abele("run", "--system", "machine.py:full", "--json", "program.py").json["programs"]
+    assert not before["tile_memory"]["fits"]
+    given = [each for each in before["advice"] if not each["error"]]
+    assert any(each["fits"] and "stages" in each["settings"] for each in given)
+    for each in given:
+        (after,) = abele("run", "--json", "--no-advice", *shlex.split(each["command"])[2:]).json["programs"]
+        assert after["tile_memory"]["fits"] == each["fits"] and after["tile_memory"]["max"] == each["bytes"]
+
+
 def test_a_line_that_is_no_option_is_refused_before_the_program_runs(abele, own_place: Path) -> None:
     (own_place / "program.py").write_text("raise SystemExit(7)")
     said = abele("run", "--option", "replicationFacto(2)", "program.py").one_paragraph()
     assert "--option" in said and "replicationFactor" in said
 
 
-def test_advice_is_given_where_it_is_asked_for_or_needed(abele) -> None:
+def test_advice_is_given_where_it_is_asked_for_or_needed(abele, own_place: Path) -> None:
     asked = ("profile", "mlp", "--small", "--system", "m2000")
     assert "advice" not in abele(*asked, "--json").json
-    first = abele(*asked, "--advice", "--json").json["advice"]
+    first = abele(*asked, "--advice", "--json", "--report", "out").json["advice"]
+    with Report(own_place / "out" / "profile.pop") as report:
+        assert [{name: row[name] for name in first[0]} for row in report.advice()] == first
     assert first and first == abele(*asked, "--advice", "--json").json["advice"]  # from the cache
     assert "What would make it faster" in abele(*asked, "--advice").out
 
