@@ -22,7 +22,8 @@ from abele.compile.session import CompiledProgram
 from abele.cost import Profile, cost, detail
 from abele.ir import Builder, Graph, Value, print_graph
 from abele.machine.system import System, find_system, list_systems
-from abele.report.html import html_report
+from abele.report.saved import saved_page
+from abele.report.shown import Shown
 from abele.report.store import record, sources_of, write
 from abele.tune.options_file import RECOMPUTATION
 
@@ -256,7 +257,8 @@ def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     """Write what the program costs on the modelled machine into ``<folder>/<name>``.
 
     That is ``profile.pop``, a report for ``abele view`` and ``pva`` (an SQLite file like the vendor's, with tables of
-    its own), ``profile.json`` and a page ``profile.html``; beside the folder ``debug.cbor``, which readers name.
+    its own), the same as one page ``profile.html``, and ``profile.json``; beside the folder ``debug.cbor``, which
+    readers name.
     """
     profile, schedule = profile_of(compiled), compiled.executable.schedule
     document = profile.to_json()
@@ -264,9 +266,9 @@ def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     target = Path(folder, re.sub(r"[^\w.-]+", "_", name))
     target.mkdir(parents=True, exist_ok=True)
     (target / "profile.json").write_text(json.dumps(document))
-    (target / "profile.html").write_text(html_report([document]))
     records = [record(document, detail(profile, schedule, compiled.options.system))]
     write(target / "profile.pop", records, title=compiled.name, sources=sources_of(records))
+    (target / "profile.html").write_text(saved_page(Shown(target / "profile.pop")), encoding="utf-8")
     Path(folder, "debug.cbor").write_bytes(bytes([0x78, len(DEBUG)]) + DEBUG)
 
 

@@ -167,7 +167,7 @@ def test_a_full_disk_costs_the_report_and_nothing_else(abele, tmp_path: Path) ->
     assert done.status == 2
     assert "No space left on device" in done.err and "--report" in done.err and "Traceback" not in done.err
     assert "throughput" in done.out, "what was found out is shown all the same"
-    assert sorted(p.name for p in folder.iterdir()) == ["profile.json", "report.html"]
+    assert sorted(p.name for p in folder.iterdir()) == ["profile.json", "profile.pop", "report.html"]
     assert (folder / "report.html").read_text() == "of yesterday"
     assert len(_entries(tmp_path)) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,7 +109,8 @@ def progress(quiet: bool) -> Iterator[Any]:
 def reported(
     folder: Path | None, documents: list[dict[str, Any]], details: Callable[[], list[Detail]], sources: bool = True
 ) -> Iterator[Path | None]:
-    """Write ``profile.pop``, ``report.html`` and ``profile.json`` into a folder around showing the same on the console.
+    """Write ``profile.pop``, the same as one page ``report.html``, and ``profile.json`` into a folder around showing it
+    on the console.
 
     Yields the path of the page, ``None`` when there is none. What cannot be written is an error only after the block,
     so that the result of long work is shown all the same. ``details`` makes the full profiles of the documents; the
@@ -117,19 +119,25 @@ def reported(
     if folder is None or not documents:
         yield None
         return
-    from abele.report import html_report
+    from abele.report.saved import saved_page
+    from abele.report.shown import NAME, Shown
     from abele.report.store import record, sources_of, write
 
     try:
         text = json.dumps(documents, indent=2, default=plain)
         write_file(folder / "profile.json", text + "\n")
-        page = write_file(folder / "report.html", html_report(documents))
         records = [record(document, each) for document, each in zip(documents, details(), strict=True)]
-        write(folder / "profile.pop", records, title=records[0].name, sources=sources_of(records) if sources else None)
+        write(folder / NAME, records, title=records[0].name, sources=sources_of(records) if sources else None)
+        page = write_file(folder / "report.html", saved_page(Shown(folder / NAME)))
     except InvalidOption as error:
         yield None
         raise error
     yield page
+
+
+def say_report(page: Path) -> None:
+    """Where a report is, and how it is opened."""
+    console().print(f"report: {page}\nopen it in the browser: abele view {shlex.quote(str(page.parent))}", markup=False)
 
 
 def write_file(path: Path, contents: str | bytes, option: str = "--report") -> Path:

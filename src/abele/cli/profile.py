@@ -26,6 +26,7 @@ from abele.cli.common import (
     print_json,
     progress,
     reported,
+    say_report,
     was_given,
 )
 from abele.compile.cache import Cache
@@ -136,7 +137,7 @@ def profile(
         if as_json:
             print_json(document)
         elif page is not None:
-            console().print(f"report: {page}", markup=False)
+            say_report(page)
 
 
 _NOT_SETTINGS = ("model", "system", "options", "run", "advice", "cache", "report", "sources", "as_json")

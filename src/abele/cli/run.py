@@ -25,6 +25,7 @@ from abele.cli.common import (
     print_json,
     progress,
     reported,
+    say_report,
     systems,
     was_given,
 )
@@ -267,4 +268,4 @@ def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> 
         ran = f"{runs}, {seconds(wall)} of wall time each (this computer's clock)" if runs else "none was ended"
         out.print(f"runs here: {ran}\n", markup=False)
     if page is not None:
-        out.print(f"report: {page}", markup=False)
+        say_report(page)

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from abele.report.console import comparison, summary
-from abele.report.html import html_report
 
 if TYPE_CHECKING:
     from abele.report.shown import Shown
 
-__all__ = ["comparison", "html_report", "open", "summary"]
+__all__ = ["comparison", "open", "summary"]
 
 
 def open(path: str | Path, compare: str | Path | None = None) -> Shown:

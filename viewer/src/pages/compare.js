@@ -25,7 +25,8 @@ const fate = (row) => (row.a === null ? "added" : row.b === null ? "removed" : r
 const WORDS = { added: "only in B", removed: "only in A", changed: "changed", same: "the same" };
 const signed = (/** @type {number} */ value, /** @type {(x: number) => string} */ show) => (value > 0 ? "+" : value < 0 ? "−" : "") + show(Math.abs(value));
 /** A change as a factor or a share, whatever says it better. @param {number} a @param {number} b */
-const change = (a, b) => (!a || !b ? "" : b / a >= 2 ? `× ${plain(b / a)}` : a / b >= 2 ? `÷ ${plain(a / b)}` : signed(b / a - 1, (x) => percent(x, 1)));
+const change = (a, b) => (!a || !b || a === b ? "" : b / a >= 2 ? `× ${plain(b / a)}` : a / b >= 2 ? `÷ ${plain(a / b)}` : signed(b / a - 1, (x) => percent(x, 1)));
+const clock = (/** @type {any} */ summary) => (summary.clock_hz / 1e9).toPrecision(3) + " GHz";
 const named = (/** @type {Program} */ p) => [p.name, p.mode, "on", p.system].filter(Boolean).join(" ");
 
 class ComparePage {
@@ -75,6 +76,7 @@ class ComparePage {
         choice("B", other.id, (id) => this.state.set({ other: id, program: id === context.program.id ? other.id : context.program.id })),
         make("button", { onclick: () => this.state.set({ program: other.id, other: context.program.id }) }, "Swap")),
       this.#cards(),
+      summaries[0].clock_hz === summaries[1].clock_hz ? null : note(`Their clocks differ, ${clock(summaries[0])} and ${clock(summaries[1])}: as many cycles are not as much time.`),
       heading("From A to B: cycles of one device iteration"), this.by.node, this.picture,
       heading("Operations"), make("p", { class: "tools" }, this.search, this.only.node), this.problem, this.grid.node,
       note("Operations are matched by their keys: module path, pass, name, and place among equals. Enter or a double click opens one of A in Operations."),
@@ -100,13 +102,14 @@ class ComparePage {
   #cards() {
     const [a, b] = this.summaries, [m, n] = [a.tile_memory, b.tile_memory];
     const better = (/** @type {number} */ difference) => (difference ? (difference > 0 ? "good" : "bad") : undefined);
+    const same = (/** @type {number} */ difference, /** @type {(x: number) => string} */ show) => (difference ? signed(difference, show) : "the same");
     const fits = (/** @type {any} */ memory) => (memory.fits ? "fits" : `${bytes(memory.gap)} over`);
     return make("div", { class: "cards" },
       card("Throughput", change(a.throughput, b.throughput) || "the same", `${short(a.throughput)} → ${short(b.throughput)} samples a second`, better(b.throughput - a.throughput)),
       card("Modelled time", change(a.seconds, b.seconds) || "the same", `${seconds(a.seconds)} → ${seconds(b.seconds)}`, better(a.seconds - b.seconds)),
-      card("Cycles", signed(b.cycles - a.cycles, short), `${plain(a.cycles)} → ${plain(b.cycles)}`, better(a.cycles - b.cycles)),
-      card("Fullest tile", signed(n.max - m.max, bytes), `${bytes(m.max)} (${fits(m)}) → ${bytes(n.max)} (${fits(n)})`, better(m.max - n.max)),
-      card("Samples of an iteration", plain(b.samples - a.samples) === "0" ? "the same" : signed(b.samples - a.samples, plain), `${plain(a.samples)} → ${plain(b.samples)}`));
+      card("Cycles", same(b.cycles - a.cycles, short), `${plain(a.cycles)} → ${plain(b.cycles)}`, better(a.clock_hz === b.clock_hz ? a.cycles - b.cycles : 0)),
+      card("Fullest tile", same(n.max - m.max, bytes), `${bytes(m.max)} (${fits(m)}) → ${bytes(n.max)} (${fits(n)})`, better(m.max - n.max)),
+      card("Samples of an iteration", same(b.samples - a.samples, plain), `${plain(a.samples)} → ${plain(b.samples)}`));
   }
 
   #memory() {
