@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, percent } from "../src/format.js";
 import { frames, painted, press, said, shot, skip, tabTo, toldApart, visions, visit } from "./harness.js";
-import { rowsOf, stored, synthetic, whole } from "./synthetic.js";
+import { profiled, rowsOf, stored, synthetic, whole } from "./synthetic.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -122,6 +122,29 @@ test("the addresses: a moment by keyboard, gaps told, the next tile has none", {
     await page.locator("button[aria-label='Next tile']").click();
     await frames(page);
     assert.match(await page.locator("main").innerText(), /Addresses are modelled for the fullest tile of each IPU/);
+  });
+});
+
+test("of a program that was compiled, the tiles of every moment add up to its line", { skip }, async () => {
+  await visit(await profiled("mlp", "--train", "--batch", "8"), "#memory", async (page) => {
+    await whole(page);
+    const { tile_memory: m } = await stored(page, "summary"), max = (await stored(page, "liveness")).numbers("max"), all = (await stored(page, "tiles")).numbers("total").length;
+    await page.locator("main details summary").first().click();
+    const first = page.locator("[aria-label='Bytes of tiles, fullest first'] tbody tr").first();
+    assert.ok((await first.innerText()).includes(bytes(m.max)));
+    const last = max.length - 1;
+    for (const moment of [m.peak_moment, 0, Math.floor(last / 2), last]) {
+      await page.evaluate((moment) => { location.hash = `#memory?from=${moment}&to=${moment}`; }, moment);
+      await page.locator("main h2", { hasText: `at moment ${moment}` }).first().waitFor();
+      await page.locator("main details").first().evaluate((box) => { /** @type {HTMLDetailsElement} */ (box).open = true; });
+      await frames(page);
+      assert.match(await first.innerText(), new RegExp(`^tile \\d+\\s+${bytes(max[moment])}\\s`), `moment ${moment} of ${all} tiles`);
+    }
+    await page.evaluate((m) => { location.hash = `#memory?from=${m.peak_moment}&to=${m.peak_moment}&tile=${m.fullest_tile}`; }, m);
+    await page.locator("main h2", { hasText: `at moment ${m.peak_moment}` }).first().waitFor();
+    await frames(page);
+    assert.ok((await page.locator("main .note", { hasText: "live at moment" }).innerText()).includes(`: ${bytes(m.max)} on tile ${m.fullest_tile}`), "what is listed adds up to the fullest tile");
+    await shot(page, "memory-real");
   });
 });
 

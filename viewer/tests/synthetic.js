@@ -1,8 +1,8 @@
-// Synthetic reports (tests/report/synthetic.py) behind Abele's own server, and what their store says.
+// Synthetic reports (tests/report/synthetic.py) behind Abele's own server, real ones, and what their store says.
 
 import path from "node:path";
-import { decode } from "../src/packet.js";
 import { frames, runPython, scratch, serveStore, skip } from "./harness.js";
+import { summaryOf, tableOf } from "./tables.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -22,18 +22,19 @@ export function synthetic(...options) {
   return known;
 }
 
-/** What the store has under `name`, fetched as the page does: JSON of `summary`, else a table. @param {Page} page @param {string} name */
-export async function stored(page, name) {
-  const text = await page.evaluate(async (name) => {
-    const token = document.querySelector("meta[name=token]")?.getAttribute("content") ?? "";
-    const answer = await fetch("data/p/0/" + name, { headers: { "X-Abele-Token": token } });
-    let found = "";
-    for (const byte of new Uint8Array(await answer.arrayBuffer())) found += String.fromCharCode(byte);
-    return btoa(found);
-  }, name);
-  const data = Buffer.from(text, "base64");
-  return name === "summary" ? JSON.parse(data.toString()) : decode(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+/** The report of a program that is compiled for it: `abele profile` with these words. @param {...string} words */
+export function profiled(...words) {
+  const name = words.join("").replaceAll("-", "");
+  const known = made.get(name) ?? (async () => {
+    runPython("abele", "profile", ...words, "--report", path.join(folder, name));
+    return serveStore(path.join(folder, name, "profile.pop"));
+  })();
+  made.set(name, known);
+  return known;
 }
+
+/** What the store has under `name`: JSON of `summary`, else a table. @param {Page} page @param {string} name @returns {Promise<any>} */
+export const stored = (page, name) => (name === "summary" ? summaryOf(page) : tableOf(page, name));
 
 /** Waits for the part of a page that comes later. @param {Page} page */
 export async function whole(page) {
