@@ -54,3 +54,9 @@ export function decode(buffer) {
     words: (name) => /** @type {Words} */ (get(name)),
   };
 }
+
+/** A table that a saved page holds whole, or an error that says what is left out. @param {Table} table @param {string} what */
+export function whole(table, what) {
+  if (table.header.thinned) throw new Error(`This saved page was made without ${what}: open the report itself with \`abele view\`.`);
+  return table;
+}

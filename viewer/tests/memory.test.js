@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, percent } from "../src/format.js";
 import { frames, painted, press, said, shot, skip, tabTo, toldApart, visions, visit } from "./harness.js";
-import { profiled, rowsOf, stored, synthetic, whole } from "./synthetic.js";
+import { heldBy, profiled, rowsOf, stored, synthetic, whole } from "./synthetic.js";
+import { encode, serveHeld } from "./stub.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -192,4 +193,27 @@ test("a program that does nothing has tiles, and no tensors", { skip }, async ()
     await frames(page);
     await painted(page, "as cells");
   });
+});
+
+test("a page that was saved without the numbers of single tiles says so, and shows no wrong ones", { skip }, async () => {
+  const held = await heldBy(await usual(), ["tiles", "tensors", "placements", "liveness", "moments", "operations", "columns"]);
+  held["p/0/columns"] = encode({ column: new Int32Array(0), stop: new Int32Array(0), value: new Int32Array(0) }, { thinned: true });
+  const served = await serveHeld(held);
+  await visit(served, "#memory", async (page) => {
+    await whole(page);
+    const { tile_memory: m } = JSON.parse(Buffer.from(held["p/0/summary"]).toString());
+    assert.equal(await page.locator("button", { hasText: /^All at moment/ }).count(), 0);
+    assert.ok((await rowsOf(page, "Tensors")).every((row) => /B$/.test(row[3])), "addresses tell of the fullest tile");
+    await page.locator("button[aria-label='Next tile']").click();
+    await frames(page);
+    assert.ok((await rowsOf(page, "Tensors")).every((row) => row[3] === "–"));
+    assert.ok((await page.locator("main h2").allInnerTexts()).some((text) => text.includes(`tile ${m.fullest_tile + 1}`)));
+  });
+  held["p/0/moments"] = encode({ operation: new Int32Array(0), start: [], sync: [], exchange: [], compute: [], host: [], ipu: new Int32Array(0), depth: new Int32Array(0) }, { thinned: true });
+  const without = await serveHeld(held);
+  await visit(without, "#liveness", async (page) => {
+    assert.match(await page.locator("[role=alert]").innerText(), /saved page was made without the program over time/);
+  }, { problem: true });
+  served.stop();
+  without.stop();
 });

@@ -2,7 +2,7 @@
 
 import path from "node:path";
 import { frames, runPython, scratch, serveStore, skip } from "./harness.js";
-import { summaryOf, tableOf } from "./tables.js";
+import { decode } from "../src/packet.js";
 
 /** @typedef {import("playwright-core").Page} Page */
 
@@ -33,8 +33,28 @@ export function profiled(...words) {
   return known;
 }
 
-/** What the store has under `name`: JSON of `summary`, else a table. @param {Page} page @param {string} name @returns {Promise<any>} */
-export const stored = (page, name) => (name === "summary" ? summaryOf(page) : tableOf(page, name));
+/** What the store has under `name`, fetched as the page does: JSON of `summary`, else a table. @param {Page} page @param {string} name */
+export async function stored(page, name) {
+  const text = await page.evaluate(async (name) => {
+    const token = document.querySelector("meta[name=token]")?.getAttribute("content") ?? "";
+    const answer = await fetch("data/p/0/" + name, { headers: { "X-Abele-Token": token } });
+    let found = "";
+    for (const byte of new Uint8Array(await answer.arrayBuffer())) found += String.fromCharCode(byte);
+    return btoa(found);
+  }, name);
+  const data = Buffer.from(text, "base64");
+  return name === "summary" ? JSON.parse(data.toString()) : decode(data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength));
+}
+
+/** What a server holds of program 0 by name, to be changed and served again. @param {import("./harness.js").Served} served @param {string[]} tables */
+export async function heldBy(served, tables) {
+  const html = await (await fetch(served.url)).text(), token = /name="token" content="([^"]*)"/.exec(html)?.[1] ?? "";
+  const got = await Promise.all(["index", "p/0/summary", ...tables.map((name) => "p/0/" + name)].map(async (name) => {
+    const answer = await fetch(new URL("data/" + name, served.url), { headers: { "X-Abele-Token": token } });
+    return [name, new Uint8Array(await answer.arrayBuffer())];
+  }));
+  return /** @type {Record<string, Uint8Array>} */ (Object.fromEntries(got));
+}
 
 /** Waits for the part of a page that comes later. @param {Page} page */
 export async function whole(page) {

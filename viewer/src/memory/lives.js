@@ -1,8 +1,8 @@
 // When tensors are live: a row for each, with a bar over the moments of the chart above.
 
 import { make } from "../dom.js";
-import { bytes } from "../format.js";
 import { Grid } from "../grid.js";
+import { size } from "./tensor_grid.js";
 import { middleOut } from "./tensors.js";
 
 /** Pixels left of the bars, and right of them beside the scroll bar: what is drawn above is set in as far. */
@@ -35,7 +35,7 @@ export function livesGrid(seen) {
       { name: "Stays", width: "72px", words: true, text: (r) => (tensors.always[r] ? "always" : tensors.long(r) ? "long" : ""),
         title: (r) => (tensors.always[r] ? "the whole program" : tensors.long(r) ? "half of the program or more: one to compute again, to stream, or to free earlier" : ""),
         order: (a, b) => tensors.last[a] - tensors.first[a] - (tensors.last[b] - tensors.first[b]) },
-      { name: "Bytes", width: `${LEFT - 188 - 72 - 9}px`, text: (r) => bytes(on[r]), order: (a, b) => on[a] - on[b] },
+      { name: "Bytes", width: `${LEFT - 188 - 72 - 9}px`, text: (r) => size(on[r]), order: (a, b) => on[a] - on[b] },
       { name: "Live", width: "minmax(0,1fr)", words: true, text: (r) => tensors.life(r), node: bar, title: (r) => `live ${tensors.life(r)}`, order: (a, b) => tensors.first[a] - tensors.first[b] || tensors.last[a] - tensors.last[b] },
     ],
     chosen: seen.chosen, toggled: seen.opened,

@@ -25,6 +25,13 @@ export class Placed {
     this.moments = moments;
   }
 
+  /** Bytes of each of so many tensors. @param {number} count */
+  sizes(count) {
+    const found = new Float64Array(count);
+    for (const i of this.rows) found[this.tensor[i]] = Math.max(found[this.tensor[i]], this.bytes[i]);
+    return found;
+  }
+
   /** The moment at which most bytes are placed. */
   peak() {
     const change = new Float64Array(this.moments + 1);

@@ -40,7 +40,7 @@ export class TensorGrid {
       { name: "Tensor", width: "minmax(200px,1.4fr)", words: true, text: (r) => middleOut(tensors.name(r), 30), group: (g) => `${g.name || "no layer"}: ${many(g.rows, "row")}`, title: full, order: texts((r) => tensors.name(r)) },
       { name: "", width: "34px", words: true, text: listed.letter, order: (a, b) => on[b] - on[a] },
       { name: "Kind", width: "132px", words: true, text: (r) => tensors.categories.at(r), order: words(tensors.categories) },
-      { name: tile, width: "118px", text: (r) => bytes(on[r]), group: (g) => bytes(g.on), order: numbers(on) },
+      { name: tile, width: "118px", text: (r) => size(on[r]), group: (g) => size(g.on), order: numbers(on) },
       { name: "All tiles", width: "116px", text: (r) => bytes(tensors.bytes[r]), group: (g) => bytes(g.all), order: numbers(tensors.bytes) },
       { name: "Copies", width: "78px", text: (r) => String(tensors.copies[r]), order: numbers(tensors.copies) },
       { name: "Type", width: "minmax(110px,0.5fr)", words: true, text: (r) => tensors.types.at(r), order: words(tensors.types) },
@@ -122,6 +122,9 @@ export class TensorGrid {
     return found;
   }
 }
+
+/** Bytes, where they are known. @param {number} x */
+export const size = (x) => (Number.isNaN(x) ? "–" : bytes(x));
 
 /** The alphabetical place of each word. @param {string[]} words */
 function ranks(words) {

@@ -3,7 +3,7 @@
 import { heading, make } from "../dom.js";
 import { bytes, many } from "../format.js";
 import { encoded, viewOf, viewWith } from "../state.js";
-import { TensorGrid } from "./tensor_grid.js";
+import { size, TensorGrid } from "./tensor_grid.js";
 
 /**
  * @typedef {{
@@ -29,9 +29,9 @@ export function tensorList(of, heads) {
     const everywhere = view.get("of") === "all", ofIpu = view.get("of") === "ipu", always = view.get("when") === "any", group = view.get("by");
     for (const box of [search, scope, when, by]) box.follow();
     const rows = Int32Array.from({ length: count }, (_, i) => i).filter((r) =>
-      (everywhere || tensors.ipu[r] === ipu) && (everywhere || ofIpu || on[r] > 0) && (always || tensors.alive(r, moment)) && hit(r));
+      (everywhere || tensors.ipu[r] === ipu) && (everywhere || ofIpu || on[r] !== 0) && (always || tensors.alive(r, moment)) && hit(r));
     grid.show(rows, group === "kind" || group === "layer" ? group : "none");
-    const sum = (/** @type {ArrayLike<number>} */ values) => bytes(rows.reduce((all, r) => all + values[r], 0));
+    const sum = (/** @type {ArrayLike<number>} */ values) => size(rows.reduce((all, r) => all + values[r], 0));
     total.textContent = `${many(rows.length, "storage")}${always ? "" : ` live at moment ${moment}`}: ${sum(on)} on ${of.tile}, ${sum(tensors.bytes)} on all tiles.`;
     const chosen = of.chosen();
     if (chosen !== null && grid.grid.current !== chosen) grid.grid.reveal(chosen);

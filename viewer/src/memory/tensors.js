@@ -10,6 +10,8 @@ export class Tensors {
     this.operations = operations;
     this.moments = moments;
     this.homes = new TileColumns(columns);
+    /** Is it known what each takes of each tile? A saved page may have been made without. */
+    this.sized = !columns.header.thinned;
     this.names = table.words("name");
     this.sources = table.words("source");
     this.types = table.words("type");
@@ -62,15 +64,17 @@ export class Tensors {
   }
   /** @param {number} row @param {number} from @param {number} [to] moments */
   alive(row, from, to = from) {
-    return this.always[row] === 1 || (this.first[row] <= to && this.last[row] >= from);
+    return this.always[row] === 1 || !this.moments || (this.first[row] <= to && this.last[row] >= from);
   }
   /** Is it kept for half of the program or more without being always there? @param {number} row */
   long(row) {
     return !this.always[row] && 2 * (this.last[row] - this.first[row] + 1) >= this.moments;
   }
 
-  /** Bytes of every tensor on a tile, all copies. @param {number} ipu @param {number} tile */
-  on(ipu, tile) {
+  /** Bytes of every tensor on a tile, all copies; NaN where that is not known.
+   * @param {number} ipu @param {number} tile @param {import("./placed.js").Placed} [placed] of that IPU, to be read where there is no more */
+  on(ipu, tile, placed) {
+    if (!this.sized) return placed?.tile === tile ? placed.sizes(this.count) : new Float64Array(this.count).fill(NaN);
     const found = new Float64Array(this.count), known = new Map();
     for (let row = 0; row < this.count; row++) {
       if (this.ipu[row] !== ipu) continue;

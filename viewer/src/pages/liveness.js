@@ -4,11 +4,14 @@ import "./memory.css";
 import { legend } from "../chart.js";
 import { card, heading, make, note } from "../dom.js";
 import { bytes, cycles, many, percent, plain, where } from "../format.js";
+import { whole } from "../packet.js";
 import { encoded, viewOf, viewWith } from "../state.js";
 import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
 import { MomentLine } from "../memory/line.js";
 import { LEFT, livesGrid, RIGHT } from "../memory/lives.js";
+import { Placed } from "../memory/placed.js";
+import { size } from "../memory/tensor_grid.js";
 import { choice, searchBox } from "../memory/tensor_list.js";
 import { tail, Tensors } from "../memory/tensors.js";
 import { refill } from "../memory/tools.js";
@@ -156,10 +159,10 @@ class LivenessPage {
 
   async load() {
     try {
-      const tensors = await Tensors.load(this.context);
+      const [tensors, placements] = await Promise.all([Tensors.load(this.context), this.context.table("placements")]);
       if (this.closed) return;
       this.tensors = tensors;
-      this.on = tensors.on(this.memory.fullest_ipu, this.memory.fullest_tile);
+      this.on = tensors.on(this.memory.fullest_ipu, this.memory.fullest_tile, new Placed(placements, this.memory.fullest_ipu, this.line.count));
       this.#fillLives(tensors);
       this.#fillTightest(tensors);
       this.#follow();
@@ -187,13 +190,13 @@ class LivenessPage {
     this.refresh = () => {
       const { of: scope, stay: stays, when: live, tensor } = page.options, chosen = live === "any" ? null : page.chosen() ?? [page.peak, page.peak], hit = tensors.matching(page.selection.search), ipu = page.memory.fullest_ipu;
       for (const box of [search, of, when, stay]) box.follow();
-      const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => tensors.ipu[r] === ipu && (scope === "ipu" || page.on[r] > 0) && (!chosen || tensors.alive(r, ...chosen))
+      const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => tensors.ipu[r] === ipu && (scope === "ipu" || !(page.on[r] === 0)) && (!chosen || tensors.alive(r, ...chosen))
         && (stays === "always" || (stays === "long" ? tensors.long(r) : !tensors.always[r])) && hit(r));
       const shown = String(rows.length) + rows.reduce((sum, r) => (sum * 31 + r) | 0, 7);
       if (shown !== page.listed) grid.fill(rows);
       else grid.repaint();
       page.listed = shown;
-      total.textContent = `${many(rows.length, "storage")}${!chosen ? "" : chosen[0] === chosen[1] ? ` live at moment ${chosen[0]}` : ` live in moments ${chosen[0]} to ${chosen[1]}`}, ${bytes(rows.reduce((sum, r) => sum + page.on[r], 0))} of the tile${chosen && chosen[0] === chosen[1] ? "" : " if they were all there at once"}. “Long” is half of the program or more.`;
+      total.textContent = `${many(rows.length, "storage")}${!chosen ? "" : chosen[0] === chosen[1] ? ` live at moment ${chosen[0]}` : ` live in moments ${chosen[0]} to ${chosen[1]}`}, ${size(rows.reduce((sum, r) => sum + page.on[r], 0))} of the tile${chosen && chosen[0] === chosen[1] ? "" : " if they were all there at once"}. “Long” is half of the program or more.`;
       if (tensor !== undefined && Number(tensor) < tensors.count && grid.current !== Number(tensor)) grid.reveal(Number(tensor));
     };
     this.lives.replaceChildren(heading("Who lives when"), make("div", { class: "tools" }, search.node, of.node, when.node, stay.node), total, grid.node);
@@ -256,7 +259,7 @@ export const liveness = {
   title: "Liveness",
   async show(context) {
     const [summary, moments, table] = await Promise.all([context.json("summary"), context.table("moments"), context.table("liveness")]);
-    const page = new LivenessPage(context, summary, moments, table);
+    const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));
     page.load();
     return { node: page.node, update: () => page.update(), close: () => { page.closed = true; } };
   },

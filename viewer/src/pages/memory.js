@@ -5,6 +5,7 @@ import { legend } from "../chart.js";
 import { card, heading, make, note, table } from "../dom.js";
 import { bytes, many, percent, plain } from "../format.js";
 import { Grid } from "../grid.js";
+import { whole } from "../packet.js";
 import { encoded, viewOf, viewWith } from "../state.js";
 import { inOrder, look, PASSING } from "../memory/categories.js";
 import { columnsChart } from "../memory/columns.js";
@@ -108,7 +109,7 @@ class MemoryPage {
       button("Columns", !map, () => this.option({ as: null })), button("Chip map", map, () => this.option({ as: "map" })),
       ...(tiles.ipus > 1 ? [chips] : []), make("label", null, "tile ", number),
       button("Each at its own peak", moment === null, () => this.state.set({ from: null, to: null })),
-      button(`All at moment ${moment ?? this.memory.peak_moment}`, moment !== null, () => this.state.set({ from: this.memory.peak_moment, to: this.memory.peak_moment })),
+      ...(this.loaded?.tensors.sized === false ? [] : [button(`All at moment ${moment ?? this.memory.peak_moment}`, moment !== null, () => this.state.set({ from: this.memory.peak_moment, to: this.memory.peak_moment }))]),
       button(options.scale === "fullest" ? "Scale: the fullest tile" : "Scale: the limit", options.scale === "fullest", () => this.option({ scale: options.scale === "fullest" ? null : "fullest" })),
       ...(map ? [make("label", null, "colour ", kind)] : []),
       ...(this.options.zoom && !map ? [button("Zoom out", false, () => this.option({ zoom: null }))] : []));
@@ -189,7 +190,7 @@ class MemoryPage {
   /** The bytes of the tiles for the moment that is chosen. Did they change? */
   #hold() {
     if (!this.loaded) return false;
-    const moment = this.momentChosen(), title = moment === null ? this.tiles.peak.title : `at moment ${moment}`;
+    const moment = this.loaded.tensors.sized ? this.momentChosen() : null, title = moment === null ? this.tiles.peak.title : `at moment ${moment}`;
     if (title === this.held.title) return false;
     this.held = moment === null ? this.tiles.peak : this.tiles.during(title, this.loaded.tensors.passingAt(moment, this.tiles.ipus, this.tiles.each));
     this.#fillIpus();
@@ -204,7 +205,7 @@ class MemoryPage {
     const placed = new Placed(placements, ipu, tensors.moments), lies = placed.tile === tile, fullest = ipu === m.fullest_ipu && tile === m.fullest_tile;
     const usual = ipu === m.fullest_ipu ? m.peak_moment : placed.peak();
     this.now = () => this.momentChosen() ?? Math.min(usual, Math.max(0, tensors.moments - 1));
-    const on = tensors.on(ipu, tile);
+    const on = tensors.on(ipu, tile, placed);
     this.signs = lies ? letters(placed.at(this.now())) : new Map();
     const addressed = new Set(Array.from(placed.rows, (i) => tensors.categories.at(placed.tensor[i])));
     const beside = tiles.always.filter(({ name }) => !addressed.has(name)).reduce((sum, { values }) => sum + values[place], 0);
@@ -275,7 +276,7 @@ export const memory = {
   title: "Memory",
   async show(context) {
     const [summary, table] = await Promise.all([context.json("summary"), context.table("tiles")]);
-    const page = new MemoryPage(context, summary, new Tiles(summary, table));
+    const page = new MemoryPage(context, summary, new Tiles(summary, whole(table, "the tiles' memory")));
     page.load();
     return { node: page.node, update: (now, before) => page.update(now, before), close: () => { page.closed = true; } };
   },
