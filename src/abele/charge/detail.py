@@ -21,7 +21,7 @@ from abele.schedule.records import ComputeSet, Step
 GROUPS = 32
 """An IPU has so many groups of neighbouring tiles, or one for each tile."""
 
-SAMPLES = 16
+SAMPLES = 8
 """Elements of each block's region that are looked up for where it comes from."""
 
 

@@ -44,10 +44,10 @@ class _Track:
         self.now = 0
         self.open: list[str] = []
 
-    def begin(self, name: str, at: int, args: dict[str, Any] | None = None) -> Event:
+    def begin(self, name: str, at: int, category: str = "") -> Event:
         self.now = max(self.now, at)
         self.open.append(name)
-        return {"ph": "B", "name": name, "ts": self.now / 1000, **self.place} | ({"args": args} if args else {})
+        return {"ph": "B", "name": name, "ts": self.now / 1000, **self.place} | ({"cat": category} if category else {})
 
     def end(self, at: int) -> Event:
         self.now = max(self.now, at)
@@ -134,13 +134,13 @@ class _Trace:
             first, last = (round(at * self.nanoseconds) for at in (start, start + length))
             if last > max(first, track.now):
                 way = "backward" if backward else "forward"
-                yield track.begin(f"stage {stage} {way}", first, {"micro-batch": batch})
+                yield track.begin(f"stage {stage} {way}", first, f"micro-batch {batch}")
                 yield track.end(last)
 
-    def _about(self, operation: int) -> dict[str, Any]:
+    def _about(self, operation: int) -> str:
+        """Layer and line, as categories: what stands in ``args`` would be part of the name in speedscope."""
         file = self.files[operation]
-        about = {"layer": self.layers[operation], "line": f"{file}:{self.lines[operation]}" if file else ""}
-        return {name: text for name, text in about.items() if text}
+        return ",".join(filter(None, (self.layers[operation], f"{file}:{self.lines[operation]}" if file else "")))
 
 
 def _by_ipu(pipeline: Packet) -> dict[int, list[tuple[float, float, int, int, int]]]:
