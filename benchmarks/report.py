@@ -1,8 +1,8 @@
 """The report's file: what writing one adds to compiling and charging, and how large and how quick a huge one is.
 
 Writing is the tables in full, their compression and the sources; without it are the capture, the compile without a
-cache, the charge and the profile's document. The huge report is synthetic (``tests.report.synthetic``): 64 IPUs of 1,472
-tiles, 300,000 operations, and the work of each tile in each of them.
+cache, the charge and the profile's document. The huge report is synthetic (``tests.report.synthetic``): 64 IPUs of
+1,472 tiles, 300,000 operations, and the work of each tile in each of them.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ def _written(model: str, *, train: bool, half: bool, **settings: Any) -> dict[st
 
 def _huge(operations: int) -> Row:
     """Size and times of one; ``opened``: to what is shown first, and all columns of the operations with it."""
-    from abele.report.store import Report, write
     from tests.report.synthetic import Shape, program
+
+    from abele.report.store import Report, write
 
     shape = Shape(64, 1472, operations)
     record = program(shape)

@@ -21,8 +21,8 @@ from abele.schedule.records import ComputeSet, Step
 GROUPS = 32
 """An IPU has so many groups of neighbouring tiles, or one for each tile."""
 
-SAMPLES = 8
-"""Elements of each block's region that are looked up for where it comes from."""
+SAMPLES, FEWEST = 12_288, 8
+"""Elements of all blocks' regions together that are looked up for where they come from; of each block at least."""
 
 
 def groups_of(tiles: int) -> int:
@@ -144,7 +144,8 @@ class Flows:
 
     def _sampled(self, layout: Layout, lies: Sequence[Layout], elements: Runs, away: bool) -> np.ndarray:
         tile = layout.grid.tile(np.arange(layout.grid.blocks))
-        flat = elements_at(layout, _points(len(layout.shape)))
+        count = max(FEWEST, SAMPLES // layout.grid.blocks)
+        flat = elements_at(layout, _points(count, len(layout.shape)))
         source = holder(lies[-1], flat)
         for home in lies[:-1]:
             source = np.where(holds(home, flat), holder(home, flat), source)
@@ -159,14 +160,14 @@ class Flows:
         return np.bincount(pairs.ravel(), weights.ravel(), self.groups**2).reshape(shape)
 
 
-def _points(dimensions: int) -> np.ndarray:
-    """Points spread evenly over a unit cube, ``[samples, dimensions, 1]``: multiples of powers of the root of
+def _points(count: int, dimensions: int) -> np.ndarray:
+    """Points spread evenly over a unit cube, ``[count, dimensions, 1]``: multiples of powers of the root of
     xᵈ⁺¹ = x + 1, modulo 1 (the golden ratio's, for one dimension)."""
     root = 2.0
     for _ in range(32):
         root = (1 + root) ** (1 / (dimensions + 1))
     steps = root ** -np.arange(1, dimensions + 1)
-    return ((0.5 + np.arange(1, SAMPLES + 1)[:, None] * steps) % 1)[:, :, None]
+    return ((0.5 + np.arange(1, count + 1)[:, None] * steps) % 1)[:, :, None]
 
 
 def _whole(share: np.ndarray, to: np.ndarray) -> np.ndarray:
