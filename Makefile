@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint bench golden viewer clean
 
 demo: $(STAMP)
-	$(BIN)/python -m abele run --system m2000 --system bow-2000 --report out/demo examples/digits.py
+	$(BIN)/python -m abele run --system m2000 --system bow-2000 --advice --report out/demo examples/digits.py
 
 test: $(STAMP)
 	@$(MODULES) || echo "$$why: the viewer's tests in a browser are skipped"
