@@ -18,12 +18,14 @@ import { pages } from "./pages/index.js";
  */
 
 const MISSING_PAGE = "There is no such page in this report.";
+const NO_REPORT = "There is no report yet: a run has one when it has ended.";
 
 class Frame {
   /** @param {import("./source.js").Source} source */
   constructor(source) {
     this.source = source;
     this.state = new State();
+    if (source.index.live && !location.hash) this.state.set({ page: "live" }, true);
     this.main = make("main", { id: "main", tabindex: -1 });
     this.nav = make("nav", { "aria-label": "Pages" });
     this.programs = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Program", onchange: () => this.state.set({ program: Number(this.programs.value), operation: null, ipu: null, tile: null, from: null, to: null }) },
@@ -60,20 +62,21 @@ class Frame {
 
   async show() {
     const turn = ++this.turn, context = this.context();
+    const missing = (/** @type {Page} */ page) => page.missing?.(context) || (context.program || page.name === "live" ? "" : NO_REPORT);
     this.programs.value = String(context.program?.id ?? "");
     this.programs.hidden = this.source.index.programs.length < 2;
     this.nav.replaceChildren(...pages.map((page) => {
-      const missing = page.missing?.(context);
+      const why = missing(page);
       return make("a", { href: encoded({ ...this.selection, page: page.name, view: "" }), "aria-current": page.name === this.selection.page ? "page" : null,
-        "aria-disabled": missing ? "true" : null, title: missing || null }, page.title);
+        "aria-disabled": why ? "true" : null, title: why || null }, page.title);
     }));
     const page = pages.find((p) => p.name === this.selection.page);
     document.title = [page?.title, context.program?.name, "Abele"].filter(Boolean).join(" · ");
     this.main.setAttribute("aria-busy", "true");
     try {
       if (!page) throw new Error(MISSING_PAGE);
-      const missing = page.missing?.(context);
-      if (missing) throw new Error(missing);
+      const why = missing(page);
+      if (why) throw new Error(why);
       const shown = await page.show(context);
       if (turn !== this.turn) { shown.close?.(); return; }
       this.shown?.close?.();

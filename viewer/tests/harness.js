@@ -59,12 +59,12 @@ export function browser() {
   return launched;
 }
 
-function python() {
+export function python() {
   const own = path.join(root, ".venv/bin/python");
   return process.env.ABELE_PYTHON ?? (existsSync(own) ? own : "python3");
 }
 
-const environment = () => ({ ...process.env, PYTHONPATH: [path.join(root, "src"), root, process.env.PYTHONPATH].filter(Boolean).join(path.delimiter) });
+export const environment = () => ({ ...process.env, PYTHONPATH: [path.join(root, "src"), root, process.env.PYTHONPATH].filter(Boolean).join(path.delimiter) });
 
 /** A folder that is gone when the tests of this file are over. */
 export function scratch() {
