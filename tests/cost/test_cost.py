@@ -35,7 +35,7 @@ def small(tiles, **changes):
 
 def charged(schedule, system):
     live = liveness(schedule)
-    charger = Charger(schedule, system, live, Columns(schedule.tiles))
+    charger = Charger(schedule, system, live, Columns())
     charger.function(schedule.main)
     return charger
 
@@ -98,7 +98,7 @@ def test_what_a_halo_takes_is_counted_element_by_element(sizes, parts, reach, sh
         away = owner[read.region(block)] != grid.tile(block)
         received[grid.tile(block)] = away.sum()
         sent[read.region(block)] |= away
-    np.testing.assert_array_equal(Columns(16).missing(read, [home]).dense(), received)
+    np.testing.assert_array_equal(Columns().missing(read, [home]).dense(), received)
     most = np.bincount(owner[sent], minlength=1).max()
     assert most_sent(home, read) >= most
     if first == 0 and shift == 0:

@@ -46,7 +46,7 @@ def agree(have, want):
 
 
 def bytes_agree(run, schedule, system):
-    charger = Charger(schedule, system, liveness(schedule), Columns(schedule.tiles))
+    charger = Charger(schedule, system, liveness(schedule), Columns())
     charger.function(schedule.main)
     for count in run.counts:
         for have, want in zip(charger.plan(count.step).sets, count.sets, strict=True):

@@ -27,10 +27,9 @@ from abele.schedule.layout import Grid, Layout
 
 
 class Columns:
-    """Answers about the layouts of one schedule. Kept while it is charged: it remembers by identity."""
+    """Answers about layouts. Kept while schedules of one program are charged: it remembers by identity."""
 
-    def __init__(self, tiles: int) -> None:
-        self.tiles = tiles
+    def __init__(self) -> None:
         self._by_id: dict[tuple[str, int], tuple[object, Runs]] = {}
         self._by_value: dict[tuple[str, object], Runs] = {}
         self._distances: dict[tuple[int, int], float] = {}

@@ -59,10 +59,14 @@ class PlanCharger:
         self._numbers: dict[Plan, int] = {}
         self._number_of: dict[int, int] = {}
 
+    def share(self, other: PlanCharger) -> None:
+        """Charge no plan that another charger, for the same system and with the same columns, has charged or will."""
+        self.plans, self._numbers = other.plans, other._numbers
+
     @cached_property
     def still(self) -> Moved:
         """The exchange of a compute set for which nothing moves: one record for all of them."""
-        none, nothing = Runs(np.array([self.schedule.tiles]), np.zeros(1, np.int64)), np.int64(0)
+        none, nothing = Runs.same(0, self.schedule.tiles), np.int64(0)
         cycles = exchange_cycles_two_rates(self.chip, nothing, nothing)
         return Moved(none, 0, 0, float(np.max(cycles)), 0.0, none)
 
@@ -171,6 +175,7 @@ class PlanCharger:
             return self.still
         grids = {home.grid: None for read in coming for home in read.lies}
         stops, rows = together([read.elements for read in coming] + [self.columns.covered(grid) for grid in grids])
+        rows = list(rows)
         covered = dict(zip(grids, rows[len(coming) :], strict=True))
         # one number for each run of tiles that are alike in all of it
         single, paired, runs = np.zeros((3, len(stops)), np.int64)

@@ -1,14 +1,15 @@
 """A number for every tile, kept as runs of neighbouring tiles that have the same one.
 
-Balanced splits give most tiles the same, so that runs are few however many tiles there are; where they are not, a run
-for each tile is still right.
+Balanced splits give most tiles the same, so that runs are few however many tiles there are; where they are not, what
+follows one another is much the same again and again, and is kept compressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,11 @@ _FEW = 8
 """So many runs are quicker added one by one than laid out for all tiles."""
 
 _MANY = 64
-"""From so many runs on, columns are brought together tile by tile: quicker than sorting where their runs end."""
+"""More runs are brought together tile by tile, quicker than sorting where they end, and are kept compressed."""
+
+_QUICK = 1
+"""The quickest level of compression, of no more time than finding the runs: the parts of balanced splits repeat
+themselves, so that hardly more remains of many tiles than of few."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,25 +31,29 @@ class Runs:
 
     Attributes:
         stops: the tile after each run, ``[runs]``; the last is the number of tiles.
-        values: what each tile of a run has, ``[runs]``; of a short integer type where runs are many, so widen it
-            before any arithmetic, and do not write to it.
+        values: what each tile of a run has, ``int64[runs]``, not to be written to. Where runs are many there is one for
+            each tile, and they are kept compressed, of the short integer type ``packed``.
+        max: the largest of them.
     """
 
     stops: np.ndarray
-    values: np.ndarray
+    values: np.ndarray | bytes
+    max: int
+    packed: np.dtype | None = None
 
     @classmethod
     def of(cls, column: np.ndarray) -> Runs:
         """The runs of a column, ``int64[tiles]``; it is not to be written to any more."""
         return merged(_each(len(column)), column)
 
+    @classmethod
+    def same(cls, value: int, tiles: int) -> Runs:
+        """The same on every tile."""
+        return cls(np.array([tiles], np.int32), np.array([value], np.int64), value)
+
     @property
     def tiles(self) -> int:
         return int(self.stops[-1])
-
-    @property
-    def max(self) -> int:
-        return int(self.values.max())
 
     @property
     def total(self) -> int:
@@ -52,7 +61,7 @@ class Runs:
         return int(self._wide() @ self._lengths())
 
     def at(self, tile: int) -> int:
-        return int(self.values[np.searchsorted(self.stops, tile, side="right")])
+        return int(self._wide()[np.searchsorted(self.stops, tile, side="right")])
 
     def dense(self) -> np.ndarray:
         """The column, ``int64[tiles]``; not to be written to."""
@@ -61,15 +70,17 @@ class Runs:
 
     def add_to(self, column: np.ndarray, times: int = 1) -> None:
         """Add so many times this to a column, ``int64[tiles]``, in place."""
-        if len(self.values) > _FEW:
+        if len(self.stops) > _FEW:
             column += self.dense() if times == 1 else self.dense() * times
             return
-        for (start, stop), value in zip(pairwise((0, *self.stops.tolist())), self.values.tolist(), strict=True):
+        for (start, stop), value in zip(pairwise((0, *self.stops.tolist())), self._wide().tolist(), strict=True):
             if value:
                 column[start:stop] += value * times
 
     def _wide(self) -> np.ndarray:
-        return self.values.astype(np.int64, copy=False)
+        if isinstance(self.values, bytes):
+            return np.frombuffer(zlib.decompress(self.values), self.packed).astype(np.int64)
+        return self.values
 
     def _lengths(self) -> np.ndarray:
         lengths = self.stops.copy()
@@ -77,39 +88,45 @@ class Runs:
         return lengths
 
 
-def together(columns: Sequence[Runs]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The runs in which none of several columns changes: their stops, and what each column has in each run."""
+def together(columns: Sequence[Runs]) -> tuple[np.ndarray, Iterator[np.ndarray]]:
+    """The runs in which none of several columns changes: their stops, and one after another what each column has in
+    each run, ``int64[runs]``, not to be written to."""
     first = columns[0]
     if all(column.stops is first.stops for column in columns):
-        return first.stops, [column._wide() for column in columns]
+        return first.stops, (column._wide() for column in columns)
     if sum(len(column.stops) for column in columns) > _MANY:
-        return _each(first.tiles), [column.dense() for column in columns]
+        return _each(first.tiles), (column.dense() for column in columns)
     stops = np.array(sorted({stop for column in columns for stop in column.stops.tolist()}))
-    return stops, [column._wide()[np.searchsorted(column.stops, stops)] for column in columns]
+    return stops, (column._wide()[np.searchsorted(column.stops, stops)] for column in columns)
 
 
 def merged(stops: np.ndarray, values: np.ndarray) -> Runs:
     """Runs, ``int64``, of which neighbours may have the same, as one where they have."""
     last = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
-    if 2 * len(last) <= len(stops):
-        stops, values = stops[last].astype(np.int32), values[last]
-    # else hardly fewer: the stops are shared as they are
-    if len(values) > _MANY:
-        ends = -int(values.max()) - 1, int(values.min())  # a signed type that holds -n - 1 holds n
-        values = values.astype(np.promote_types(*map(np.min_scalar_type, ends)))
-    return Runs(stops, values)
+    most = int(values.max())
+    if len(last) <= _MANY:
+        if 2 * len(last) <= len(stops):
+            stops, values = stops[last].astype(np.int32), values[last]
+        # else hardly fewer: the stops are shared as they are
+        return Runs(stops, values, most)
+    # a signed type that holds -n - 1 holds n
+    packed = np.promote_types(*map(np.min_scalar_type, (-most - 1, int(values.min()))))
+    tiles = int(stops[-1])
+    if len(stops) < tiles:
+        values = np.repeat(values, np.diff(stops, prepend=0))
+    return Runs(_each(tiles), zlib.compress(values.astype(packed), _QUICK), most, packed)
 
 
 def largest(columns: Iterable[Runs]) -> Runs:
     """The largest of several columns on each tile."""
     stops, values = together(list(columns))
-    return merged(stops, np.max(values, axis=0))
+    return merged(stops, reduce(np.maximum, values))
 
 
 def added(terms: Sequence[tuple[Runs, int]]) -> Runs:
     """The sum of columns, each taken so many times."""
     stops, values = together([column for column, _ in terms])
-    return merged(stops, np.sum([each * times for each, (_, times) in zip(values, terms, strict=True)], axis=0))
+    return merged(stops, reduce(np.add, (each * times for each, (_, times) in zip(values, terms, strict=True))))
 
 
 @lru_cache(maxsize=4)

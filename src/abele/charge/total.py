@@ -17,6 +17,10 @@ from abele.schedule.records import Schedule
 class Charged:
     """One device iteration of a schedule; the memory is measured when it is first asked for.
 
+    Args:
+        like: another schedule charged for this system, say another way to compile the program: what it found out about
+            layouts and plans is not found out again, nor kept twice.
+
     Attributes:
         live: the live ranges of the schedule.
         charger: what each of its nodes takes.
@@ -24,10 +28,12 @@ class Charged:
         cycles: of all.
     """
 
-    def __init__(self, schedule: Schedule, system: System) -> None:
+    def __init__(self, schedule: Schedule, system: System, like: Charged | None = None) -> None:
         self.schedule, self.system = schedule, system
-        self.live, self.columns = liveness(schedule), Columns(schedule.tiles)
+        self.live, self.columns = liveness(schedule), like.columns if like else Columns()
         self.charger = Charger(schedule, system, self.live, self.columns)
+        if like:
+            self.charger.share(like.charger)
         inside = self.charger.function(schedule.main)
         self.begin, self.end = self.charger.ends()
         self.cycles: Cycles = self.begin + inside + self.end

@@ -28,7 +28,7 @@ class Chooser:
     def __post_init__(self) -> None:
         tiles, system = self.chip.tiles, one_ipu(self.chip)
         nothing = Schedule("", system.name, tiles, 1, 1, {}, Function("main", (), (), ()), {})
-        self.charger = PlanCharger(nothing, system, Columns(tiles))
+        self.charger = PlanCharger(nothing, system, Columns())
 
     def best(self, question: Question) -> Plan:
         """The plan with the least cycles."""

@@ -138,7 +138,7 @@ def _best_of(graph: Graph, options: CompileOptions) -> Lowered:
     charged = Charged(schedule, system)
     io_tiles = io_tiles_for(options, charged.cycles, _streams(schedule))
     found = [_lowered(graph, options, way) for way in ways_of(graph, options, io_tiles)]
-    return [*found, vendor][cheapest([*(Charged(lowered[0], system) for lowered in found), charged])]
+    return [*found, vendor][cheapest([*(Charged(lowered[0], system, charged) for lowered in found), charged])]
 
 
 def _streams(schedule: Schedule) -> int:

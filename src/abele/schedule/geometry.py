@@ -16,7 +16,7 @@ from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
-REMEMBERED = 16
+REMEMBERED = 4
 """Answers with a number for each block that are asked for again shortly after: so many are remembered."""
 
 

@@ -300,8 +300,8 @@ class _Search:
                 left = tiles // (k * math.prod(batch))
                 if x % k or not left:
                     continue
-                ys = np.array(part_counts(Dimension("y", y, self.units).units, left))
-                xs = np.array(part_counts(x // k, left))
+                ys = np.array(part_counts(Dimension("y", y, self.units).units, left), np.int64)
+                xs = np.array(part_counts(x // k, left), np.int64)
                 used = xs[:, None] * ys
                 row, column = np.nonzero((used <= left) & (used >= LEAST_USE * left))
                 if len(row):

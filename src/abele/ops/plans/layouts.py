@@ -75,20 +75,30 @@ def split_dims(
     return Grid(tuple(Axis(name, size, p, g) for name, size, p, g in axes), tiles, first)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def _best_parts(units: tuple[int, ...], budget: int) -> tuple[int, int, tuple[int, ...]]:
     """Units in the largest block, number of blocks, parts of each dimension: the best for ``budget`` blocks."""
-    if not units:
-        return 1, 1, ()
+    if len(units) < 2:
+        return _fewest(units, budget)
+    rest_of = _best_parts if len(units) > 2 else _fewest  # the last one's answers are not worth remembering
     best: tuple[tuple, tuple[int, int, tuple[int, ...]]] | None = None
     for parts in part_counts(units[0], budget):
-        work, blocks, rest = _best_parts(units[1:], budget // parts)
+        work, blocks, rest = rest_of(units[1:], budget // parts)
         work, blocks, chosen = work * -(-units[0] // parts), blocks * parts, (parts, *rest)
         key = (work, blocks, chosen[::-1])
         if best is None or key < best[0]:
             best = key, (work, blocks, chosen)
     assert best is not None
     return best[1]
+
+
+def _fewest(units: tuple[int, ...], budget: int) -> tuple[int, int, tuple[int, ...]]:
+    """``_best_parts`` of one dimension at most: the fewest parts that reach the least work."""
+    if not units:
+        return 1, 1, ()
+    work = -(-units[0] // max(1, min(units[0], budget)))
+    parts = -(-units[0] // max(1, work)) or 1
+    return work, parts, (parts,)
 
 
 def own(grid: Grid, shape: Sequence[int], axes: Sequence[int | None] | None = None) -> Layout:

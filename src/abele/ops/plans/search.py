@@ -8,6 +8,7 @@ until nothing improves.
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,16 +53,19 @@ class Dimension:
 
 
 @lru_cache(maxsize=4096)
-def part_counts(units: int, limit: int) -> tuple[int, ...]:
-    """Part counts worth trying: for every length of the longest part, the fewest parts that reach it."""
-    found, parts = [], 1
+def part_counts(units: int, limit: int) -> array[int]:
+    """Part counts worth trying: for every length of the longest part, the fewest parts that reach it.
+
+    They are as many as there are tiles when there are many units; so they are kept as 4 bytes each, not to be changed.
+    """
+    found, parts = array("i"), 1
     while parts <= min(max(1, units), limit):
         found.append(parts)
         length = -(-units // parts)
         if length <= 1:
             break
         parts = -(-units // (length - 1))
-    return tuple(found)
+    return found
 
 
 def few_part_counts(size: int, about: int) -> np.ndarray:
