@@ -78,8 +78,8 @@ class TileMemory:
         fullest_tile, fullest_ipu: where.
         peak_step: the moment of the peak (an index into the curve).
         categories: bytes by kind on the fullest tile at the peak; they add up to ``max``.
-        totals: peak bytes of every tile, ``int64[ipus, tiles]``.
-        always: always-live bytes by kind, each ``int64[ipus, tiles]``.
+        peaks: peak bytes of every tile, a column for each IPU.
+        kept: always-live bytes by kind, each a column for each IPU.
         curve_max, curve_mean: at every moment, over the tiles of the fullest IPU, ``float64[moments]``.
         by_tensor: what is live on the fullest tile at the peak, largest first.
     """
@@ -91,11 +91,21 @@ class TileMemory:
     fullest_ipu: int
     peak_step: int
     categories: dict[str, int]
-    totals: np.ndarray
-    always: dict[str, np.ndarray]
+    peaks: tuple[Runs, ...]
+    kept: dict[str, tuple[Runs, ...]]
     curve_max: np.ndarray
     curve_mean: np.ndarray
     by_tensor: tuple[LiveTensor, ...]
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Peak bytes of every tile, ``int64[ipus, tiles]``."""
+        return np.stack([column.dense() for column in self.peaks])
+
+    @property
+    def always(self) -> dict[str, np.ndarray]:
+        """Always-live bytes by kind, each ``int64[ipus, tiles]``."""
+        return {kind: np.stack([column.dense() for column in columns]) for kind, columns in self.kept.items()}
 
     @property
     def fits(self) -> bool:
@@ -126,10 +136,13 @@ class MemoryCharger:
     def measure(self) -> TileMemory:
         """What the tiles hold."""
         always = self.always
-        base = np.sum(list(always.values()), axis=0)
         born, dead = self._events()
-        running, peak, when = base.copy(), base.copy(), np.zeros(self.shape, np.int64)
-        levels = np.stack([base.max(axis=1), base.sum(axis=1)]).astype(np.float64)
+        running, when = self._nothing(), np.zeros(self.shape, np.int32)
+        for columns in always.values():
+            for column, into in zip(columns, running, strict=True):
+                column.add_to(into)
+        peak = running.copy()
+        levels = np.stack([peak.max(axis=1), peak.sum(axis=1)]).astype(np.float64)
         curves = np.zeros((2, self.schedule.ipus, len(self.live.moments)))
 
         def note(ipu: int, column: np.ndarray) -> tuple[float, float]:
@@ -170,7 +183,7 @@ class MemoryCharger:
             ipu,
             now,
             self._categories(always, ipu, tile, now),
-            peak,
+            _kept(peak),
             always,
             curves[0, ipu],
             curves[1, ipu] / self.schedule.tiles,
@@ -179,13 +192,16 @@ class MemoryCharger:
 
     # always live ---------------------------------------------------------------------------------------------
 
-    def _always(self) -> dict[str, np.ndarray]:
-        found = {name: np.zeros(self.shape, np.int64) for name in ALWAYS}
-        for name in self.live.always:
-            tensor = self.schedule.tensors[name]
-            self._add(name, found[tensor.kind])
-        found["stack"] += STACK_BYTES
-        chip = self.system.chip
+    def _always(self) -> dict[str, tuple[Runs, ...]]:
+        chip, (ipus, tiles) = self.system.chip, self.shape
+        found = {"stack": (Runs.same(STACK_BYTES, tiles),) * ipus}
+        for kind in ("state", "hyper"):
+            columns = self._nothing()
+            for name in self.live.always:
+                if self.schedule.tensors[name].kind == kind:
+                    self._add(name, columns)
+            found[kind] = _kept(columns)
+        state, code, control = self._nothing(), self._nothing(), [0] * ipus
         grids: dict[tuple[int, str], dict[Grid, None]] = {}
         for (ipu, _), (step, steps) in self._distinct_plans().items():
             cost = self.charger.plan(step)
@@ -194,15 +210,22 @@ class MemoryCharger:
                 for name in vertex_kind(cs.vertex).code:
                     grids.setdefault((ipu, name), {})[cs.grid] = None
                 each = FIELD_BYTES + ADDRESS_BYTES * (steps - 1)
-                covered.add_to(found["vertex state"][ipu], (len(cs.reads) + len(cs.writes)) * each)
+                covered.add_to(state[ipu], (len(cs.reads) + len(cs.writes)) * each)
                 # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
-                exchange.add_to(found["exchange code"][ipu])
-                control = CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)
-                found["control code"][ipu] += control * chip.instruction_bytes
+                exchange.add_to(code[ipu])
+                control[ipu] += (CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)) * chip.instruction_bytes
+        found["vertex state"], found["exchange code"] = _kept(state), _kept(code)
+        found["control code"] = tuple(Runs.same(size, tiles) for size in control)
+        code = self._nothing()
         for (ipu, name), here in grids.items():
             covered = largest(self.columns.covered(grid) for grid in here)
-            covered.add_to(found["vertex code"][ipu], chip.estimate_of(name).code_bytes)
-        return found
+            covered.add_to(code[ipu], chip.estimate_of(name).code_bytes)
+        found["vertex code"] = _kept(code)
+        return {kind: found[kind] for kind in ALWAYS}
+
+    def _nothing(self) -> np.ndarray:
+        """A column of 0 for each IPU, ``int64[ipus, tiles]``."""
+        return np.zeros(self.shape, np.int64)
 
     @staticmethod
     def _bodies(plan: Plan, cost: PlanCost) -> list[tuple[ComputeSet, Runs]]:
@@ -339,8 +362,8 @@ class MemoryCharger:
 
     # the peak ------------------------------------------------------------------------------------------------
 
-    def _categories(self, always: dict[str, np.ndarray], ipu: int, tile: int, now: int) -> dict[str, int]:
-        found = {name: int(column[ipu, tile]) for name, column in always.items()}
+    def _categories(self, always: dict[str, tuple[Runs, ...]], ipu: int, tile: int, now: int) -> dict[str, int]:
+        found = {kind: columns[ipu].at(tile) for kind, columns in always.items()}
         found |= dict.fromkeys(SOMETIMES, 0)
         for interval in self.intervals:
             if interval.first <= now <= interval.last and self.ipu_of(interval.tensor) == ipu:
@@ -397,3 +420,8 @@ class MemoryCharger:
                 for name in moment.node.makes:
                     found.setdefault(name, moment)
         return found
+
+
+def _kept(columns: np.ndarray) -> tuple[Runs, ...]:
+    """Columns ``int64[ipus, tiles]``, which are not written to any more."""
+    return tuple(map(Runs.of, columns))
