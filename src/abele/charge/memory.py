@@ -136,6 +136,8 @@ class MemoryCharger:
     def measure(self) -> TileMemory:
         """What the tiles hold."""
         always = self.always
+        for step, _ in self._distinct_plans().values():
+            self._transient(step)  # all of them now, while no other columns are laid out
         born, dead = self._events()
         running, when = self._nothing(), np.zeros(self.shape, np.int32)
         for columns in always.values():

@@ -174,14 +174,13 @@ class PlanCharger:
         if not coming:
             return self.still
         grids = {home.grid: None for read in coming for home in read.lies}
-        stops, rows = together([read.elements for read in coming] + [self.columns.covered(grid) for grid in grids])
-        rows = list(rows)
-        covered = dict(zip(grids, rows[len(coming) :], strict=True))
+        stops, rows = together([self.columns.covered(grid) for grid in grids] + [read.elements for read in coming])
+        covered = {grid: next(rows) for grid in grids}
         # one number for each run of tiles that are alike in all of it
         single, paired, runs = np.zeros((3, len(stops)), np.int64)
         code = np.zeros_like(single)  # an array of its own: it is kept, the others are not
         sent, linked, links = 0, 0, 0.0
-        for read, elements in zip(coming, rows, strict=False):
+        for read, elements in zip(coming, rows, strict=True):
             size, layout, whole = read.type.dtype.bytes, read.layout, read.elements
             column = paired if shared_by_pairs(layout, self.chip.tiles_per_exchange_bus) else single
             column += elements * size

@@ -16,8 +16,8 @@ from abele.schedule.layout import Axis, Grid, Layout, Span
 
 Window = tuple[tuple[int, int], ...]
 
-REMEMBERED = 4
-"""Answers with a number for each block that are asked for again shortly after: so many are remembered."""
+REMEMBERED = 2
+"""Answers with a number for each block that are asked for again at once: so many are remembered."""
 
 
 def window(layout: Layout) -> Window:
