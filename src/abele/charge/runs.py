@@ -20,9 +20,10 @@ _FEW = 8
 _MANY = 64
 """More runs are brought together tile by tile, quicker than sorting where they end, and are kept compressed."""
 
-_QUICK = {"level": 1, "wbits": 13, "memLevel": 4}
-"""The quickest compression, in no more time than finding the runs and with 40 KB of working memory instead of 260: the
-parts of balanced splits repeat themselves, so that hardly more remains of many tiles than of few."""
+_QUICK = 1, zlib.DEFLATED, 13, 4
+"""Level, method, window and memory of the quickest compression, in no more time than finding the runs and with
+40 KB to work in instead of 260: the parts of balanced splits repeat themselves, so that hardly more remains of many
+tiles than of few."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +115,8 @@ def merged(stops: np.ndarray, values: np.ndarray) -> Runs:
     tiles = int(stops[-1])
     if len(stops) < tiles:
         values = np.repeat(values, np.diff(stops, prepend=0))
-    pack = zlib.compressobj(**_QUICK)
-    return Runs(_each(tiles), pack.compress(values.astype(packed)) + pack.flush(), most, packed)
+    pack = zlib.compressobj(*_QUICK)
+    return Runs(_each(tiles), pack.compress(values.astype(packed).tobytes()) + pack.flush(), most, packed)
 
 
 def largest(columns: Iterable[Runs]) -> Runs:
