@@ -30,6 +30,8 @@ def test_runs_are_their_column(dense):
         np.testing.assert_array_equal(runs.dense(), one)
         assert (runs.tiles, runs.max, runs.total) == (TILES, one.max(), one.sum())
         assert [runs.at(tile) for tile in range(TILES)] == one.tolist()
+        stops, values = runs.runs()
+        np.testing.assert_array_equal(np.repeat(values, np.diff(stops, prepend=0)), one)
         into = np.arange(TILES)
         runs.add_to(into, -2)
         np.testing.assert_array_equal(into, np.arange(TILES) - 2 * one)
@@ -50,3 +52,15 @@ def test_equal_neighbours_are_one_run_however_many_tiles_there_are():
         assert len(halves.stops) == len(ends.stops) == 2
         assert len(added([(halves, 1), (ends, 1)]).stops) == 3
         assert len(largest([halves, halves]).stops) == 2
+
+
+def test_an_even_split_takes_hardly_more_memory_over_more_tiles():
+    """Parts of 2 and 3 that alternate: thousands of runs, and far less than a byte for each tile."""
+    sizes = []
+    for tiles in (3_000, 12_000):
+        parts = np.diff(np.arange(tiles + 1) * (7 * tiles // 3 + 1) // tiles)
+        runs = Runs.of(parts)
+        np.testing.assert_array_equal(runs.dense(), parts)
+        assert isinstance(runs.values, bytes)
+        sizes.append(len(runs.values))
+    assert sizes[1] - sizes[0] < 9_000 / 20

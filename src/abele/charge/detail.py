@@ -66,7 +66,7 @@ class ColumnTable:
         """The number of a column."""
         known = self._by_id.get(id(column))
         if known is None:
-            stops, values = column.stops.astype(np.int32, copy=False), column.values.astype(np.int64, copy=False)
+            stops, values = column.runs()
             number = self._by_value.setdefault((stops.tobytes(), values.tobytes()), len(self.columns))
             if number == len(self.columns):
                 self.columns.append(column)
@@ -82,12 +82,13 @@ class ColumnTable:
 
     def table(self) -> dict[str, np.ndarray]:
         """Every run: ``column``, ``stop`` and ``value``."""
-        counts = [len(column.stops) for column in self.columns]
+        runs = [column.runs() for column in self.columns]
+        counts = [len(stops) for stops, _ in runs]
         none = np.empty(0, np.int64)
         return {
             "column": np.repeat(np.arange(len(counts)), counts),
-            "stop": np.concatenate([none, *(column.stops for column in self.columns)]),
-            "value": np.concatenate([none, *(column.values for column in self.columns)]),
+            "stop": np.concatenate([none, *(stops for stops, _ in runs)]),
+            "value": np.concatenate([none, *(values for _, values in runs)]),
         }
 
 

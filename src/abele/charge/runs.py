@@ -69,6 +69,15 @@ class Runs:
         values = self._wide()
         return values if len(values) == self.tiles else np.repeat(values, self._lengths())
 
+    def runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The stops and values of its runs, ``int32[runs]`` and ``int64[runs]``, many ones all unlike their neighbours;
+        not to be written to."""
+        stops, values = self.stops, self._wide()
+        if self.packed is not None:
+            last = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
+            stops, values = stops[last], values[last]
+        return stops.astype(np.int32, copy=False), values
+
     def add_to(self, column: np.ndarray, times: int = 1) -> None:
         """Add so many times this to a column, ``int64[tiles]``, in place."""
         if len(self.stops) > _FEW:

@@ -117,7 +117,7 @@ class _Rows:
             if category in ("state", "hyper"):
                 continue  # tensors, each by itself
             for ipu, column in enumerate(columns):
-                yield Storage(category, category, Runs.of(column), ipu, 0, end, always=True)
+                yield Storage(category, category, column, ipu, 0, end, always=True)
 
     def _bytes(self, name: str) -> Runs:
         """Bytes of a tensor on each tile."""
@@ -150,7 +150,8 @@ class _Rows:
             if len(parts) == 1:
                 buffers = received[0]
             else:
-                stops, values = together([*sums, *received])
+                stops, rows = together([*sums, *received])
+                values = list(rows)
                 which = np.argmax(values[: len(sums)], axis=0)
                 buffers = merged(stops, np.stack(values[len(sums) :])[which, np.arange(len(stops))])
             known = self.taken[id(cost)] = cost, buffers, added([(largest(sums), 1), (buffers, -1)])
