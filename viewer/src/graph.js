@@ -5,10 +5,11 @@
  * @typedef {import("./optree.js").Tree} Tree
  * @typedef {import("./packet.js").Table} Table
  * @typedef {{
- *   node: Int32Array, size: Int32Array, from: Int32Array, to: Int32Array, bytes: Float64Array, tensors: Int32Array, back: Uint8Array,
+ *   node: Int32Array, size: Int32Array, alone: number, from: Int32Array, to: Int32Array, bytes: Float64Array, tensors: Int32Array, back: Uint8Array,
  * }} Graph
  * Boxes in the order of the program: the node of the tree that each is, and how many operations are in it. Arrows between
- * boxes: bytes and number of the tensors that go along them; `back` where they lead to an earlier box.
+ * boxes: bytes and number of the tensors that go along them; `back` where they lead to an earlier box. `alone`: how many
+ * boxes have no arrow, and are left out.
  */
 
 export const MOST_BOXES = 20_000;
@@ -34,29 +35,39 @@ export function boxCount(tree, open) {
   return new Set(boxed(tree, open).filter((box) => box >= 0)).size;
 }
 
-/** Groups to open so that at most so many boxes are shown, from the outside in. @param {Tree} tree @param {number} most */
+/** Groups to open so that at most so many boxes are shown, the largest first. @param {Tree} tree @param {number} most */
 export function opened(tree, most) {
   /** @type {Set<number>} */
   const open = new Set();
   let boxes = tree.children(-1).length;
-  for (let g = 0; g < tree.groups; g++) { // parents come before their children
-    if (tree.parent[g] >= 0 && !open.has(tree.parent[g])) continue;
-    if (boxes + tree.degree(g) - 1 > most) continue;
-    open.add(g);
-    boxes += tree.degree(g) - 1;
+  /** @type {number[]} */
+  let closed = [...tree.children(-1)].filter((node) => tree.isGroup(node));
+  for (;;) {
+    closed.sort((a, b) => tree.size[b] - tree.size[a] || a - b);
+    const next = closed.find((group) => boxes + tree.degree(group) - 1 <= most);
+    if (next === undefined) return open;
+    open.add(next);
+    boxes += tree.degree(next) - 1;
+    closed = closed.filter((group) => group !== next).concat([...tree.children(next)].filter((node) => tree.isGroup(node)));
   }
-  return open;
 }
 
-/** @param {Tree} tree by layer @param {Table} tensors @param {Table} flow @param {Set<number>} open groups @returns {Graph} */
-export function graphOf(tree, tensors, flow, open) {
+/** Operations as they run: by the first of their moments, those without one last. @param {number} count @param {Table} moments */
+export function inOrder(count, moments) {
+  const first = new Float64Array(count).fill(Infinity), operation = moments.numbers("operation");
+  for (let m = operation.length - 1; m >= 0; m--) if (operation[m] >= 0) first[operation[m]] = m;
+  return Int32Array.from({ length: count }, (_, row) => row).sort((a, b) => (first[a] === first[b] ? 0 : first[a] - first[b]) || a - b);
+}
+
+/** @param {Tree} tree by layer @param {Table} tensors @param {Table} flow @param {Int32Array} order operations as they run @param {Set<number>} open groups @returns {Graph} */
+export function graphOf(tree, tensors, flow, order, open) {
   const box = boxed(tree, open), place = new Map();
   /** @type {number[]} */
   const node = [];
   /** @type {number[]} */
   const size = [];
   const at = new Int32Array(box.length).fill(-1);
-  for (let row = 0; row < box.length; row++) {
+  for (const row of order) {
     if (box[row] < 0) continue;
     let i = place.get(box[row]);
     if (i === undefined) { i = node.length; place.set(box[row], i); node.push(box[row]); size.push(0); }
@@ -78,8 +89,13 @@ export function graphOf(tree, tensors, flow, open) {
     made[arrow][2] += what[f] < 0 ? 0 : bytes[what[f]];
     made[arrow][3]++;
   }
+  const joined = new Int32Array(node.length).fill(-1);
+  for (const [from, to] of made) joined[from] = joined[to] = 0;
+  let kept = 0;
+  for (let i = 0; i < joined.length; i++) if (joined[i] === 0 || !made.length) joined[i] = kept++;
+  const [shown, sizes] = [node, size].map((values) => Int32Array.from(values.filter((_, i) => joined[i] >= 0)));
   return {
-    node: Int32Array.from(node), size: Int32Array.from(size), from: Int32Array.from(made, (arrow) => arrow[0]), to: Int32Array.from(made, (arrow) => arrow[1]),
+    node: shown, size: sizes, alone: node.length - kept, from: Int32Array.from(made, (arrow) => joined[arrow[0]]), to: Int32Array.from(made, (arrow) => joined[arrow[1]]),
     bytes: Float64Array.from(made, (arrow) => arrow[2]), tensors: Int32Array.from(made, (arrow) => arrow[3]), back: Uint8Array.from(made, (arrow) => (arrow[0] > arrow[1] ? 1 : 0)),
   };
 }

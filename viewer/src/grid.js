@@ -37,6 +37,7 @@ export class Grid {
     this.by = options.sorted ?? null;
     this.down = options.down ?? true;
     this.current = -1;
+    this.sought = -1; // to be brought into sight when the table has a height
     const template = options.columns.map((c) => c.width).join(" ");
     this.head = make("div", { class: "grid-head", role: "row" }, ...options.columns.map((c, i) =>
       make("div", { role: "columnheader", class: c.words ? "words" : null },
@@ -73,12 +74,17 @@ export class Grid {
   /** Make a row the current one and bring it into sight. @param {number} row */
   reveal(row) {
     this.current = row;
-    const place = this.rows.indexOf(row);
-    if (place >= 0) {
-      const top = place * ROW * this.#scale(), high = this.scroller.clientHeight - ROW;
-      if (top < this.scroller.scrollTop || top + ROW > this.scroller.scrollTop + high) this.scroller.scrollTop = Math.max(0, top - high / 2);
-    }
+    this.sought = row;
+    if (this.scroller.clientHeight) this.#scrollTo();
     this.#soon();
+  }
+
+  #scrollTo() {
+    const place = this.rows.indexOf(this.sought);
+    this.sought = -1;
+    if (place < 0) return;
+    const top = place * ROW * this.#scale(), high = this.scroller.clientHeight - ROW;
+    if (top < this.scroller.scrollTop || top + ROW > this.scroller.scrollTop + high) this.scroller.scrollTop = Math.max(0, top - high / 2);
   }
 
   /** Draw the rows in sight anew: what their cells show has changed. */
@@ -114,6 +120,8 @@ export class Grid {
 
   #paint() {
     const { columns, fold, toggled, chosen } = this.options;
+    if (!this.scroller.clientHeight) return;
+    if (this.sought >= 0) this.#scrollTo();
     const top = this.scroller.scrollTop, scale = this.#scale();
     const seen = Math.ceil(this.scroller.clientHeight / ROW) + 2;
     const first = Math.max(0, Math.min(this.rows.length - seen + 2, Math.floor(top / scale / ROW)));

@@ -3,7 +3,7 @@
 import { Chart, colour } from "../chart.js";
 import { make, note, say, table } from "../dom.js";
 import { bytes, many, plain } from "../format.js";
-import { boxCount, graphOf, laidOut, MOST_BOXES, opened, TALL, WIDE } from "../graph.js";
+import { boxCount, graphOf, inOrder, laidOut, MOST_BOXES, opened, TALL, WIDE } from "../graph.js";
 
 const HEIGHT = 460, SHOWN = 60, ROWS = 500;
 
@@ -14,12 +14,13 @@ const HEIGHT = 460, SHOWN = 60, ROWS = 500;
 
 export class OperationGraph {
   /**
-   * @param {{tree: Tree, tensors: Table, flow: Table, text: (node: number) => string, chosen: () => number, picked: (row: number) => void,
+   * @param {{tree: Tree, tensors: Table, flow: Table, moments: Table, text: (node: number) => string, chosen: () => number, picked: (row: number) => void,
    *   open: Set<number> | null, folded: (open: Set<number>) => void}} options `open`: groups, or null for what suits; `chosen`: the row of an operation
    */
   constructor(options) {
     this.options = options;
     this.open = options.open ?? opened(options.tree, SHOWN);
+    this.order = inOrder(options.tree.costs.count, options.moments);
     /** Where the middle of the canvas is, and pixels a unit. */
     this.eye = { x: 0, y: 0, scale: 1 };
     this.at = -1;
@@ -87,9 +88,9 @@ export class OperationGraph {
     try {
       const boxes = boxCount(tree, this.open);
       if (boxes > MOST_BOXES) throw new Error(`The graph would have ${plain(boxes)} boxes, more than ${plain(MOST_BOXES)} can be drawn: fold some layers.`);
-      this.graph = graphOf(tree, tensors, flow, this.open);
+      this.graph = graphOf(tree, tensors, flow, this.order, this.open);
       this.place = laidOut(this.graph);
-      this.status.textContent = `${many(this.graph.node.length, "box").replace("boxs", "boxes")}, ${many(this.graph.from.length, "arrow")}`;
+      this.status.textContent = `${many(this.graph.node.length, "box").replace("boxs", "boxes")}, ${many(this.graph.from.length, "arrow")}` + (this.graph.alone ? `; ${plain(this.graph.alone)} without an arrow left out` : "");
       this.#fit();
       this.#look(this.options.chosen());
     } catch (error) {
@@ -218,7 +219,9 @@ export class OperationGraph {
     };
     g.lineWidth = Math.max(0.5, Math.min(1.5, scale));
     g.strokeStyle = soft;
+    g.globalAlpha = 0.6;
     for (let e = 0; e < graph.from.length; e++) if (graph.from[e] !== this.at && graph.to[e] !== this.at) arrow(e, false);
+    g.globalAlpha = 1;
     g.strokeStyle = focus;
     for (let e = 0; this.at >= 0 && e < graph.from.length; e++) if (graph.from[e] === this.at || graph.to[e] === this.at) arrow(e, true);
     g.setLineDash([]);

@@ -21,7 +21,7 @@ const GROUPINGS = [["layer", "layer"], ["operation", "operation"], ["line", "fil
 /** @type {[Measure, (x: number) => string][]} */
 const MEASURES = [["cycles", cycles], ["bytes", bytes], ["flops", flops]];
 const OPEN_MOST = 60; // of groups in an address
-const SEEN = 18; // rows
+const SEEN = 60; // rows
 
 /** @type {WeakMap<import("../optree.js").Costs, Map<Grouping, Tree>>} */
 const trees = new WeakMap();
@@ -168,19 +168,19 @@ class OperationsPage {
     };
     const place = (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : placeOf(table, this.tree.row(node)));
     return [
-      { name: "operation", width: "minmax(220px, 1fr)", words: true, text: (/** @type {number} */ node) => this.#label(this.tree, node),
+      { name: "operation", width: "minmax(190px, 1fr)", words: true, text: (/** @type {number} */ node) => this.#label(this.tree, node),
         title: (/** @type {number} */ node) => this.#title(node), indent: (/** @type {number} */ node) => (this.searching ? 0 : this.tree.level(node)),
         key: (/** @type {number} */ node) => (this.tree.isGroup(node) ? node : ranked(table.words("name"), this.tree.row(node))) },
-      numbers("cycles", "78px", (node) => value(node, "cycles"), short),
-      numbers("share", "74px", (node) => value(node, "cycles"), (x) => percent(x, summary.cycles)),
-      numbers("flops", "72px", (node) => value(node, "flops"), short),
-      numbers("bytes", "84px", (node) => value(node, "bytes"), shortBytes),
-      numbers("balance", "82px", balanced, (x) => percent(x, 1), (x) => percent(x, 1)),
-      numbers("IPU", "48px", (node) => (this.tree.isGroup(node) ? NaN : ipu[this.tree.row(node)]), (x) => (x < 0 ? "all" : String(x))),
-      { name: "line", width: "120px", words: true, text: place, title: (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : table.words("file").at(this.tree.row(node)) + ":" + table.numbers("line")[this.tree.row(node)]),
+      numbers("cycles", "74px", (node) => value(node, "cycles"), short),
+      numbers("share", "68px", (node) => value(node, "cycles"), (x) => percent(x, summary.cycles)),
+      numbers("flops", "66px", (node) => value(node, "flops"), short),
+      numbers("bytes", "76px", (node) => value(node, "bytes"), shortBytes),
+      numbers("balance", "76px", balanced, (x) => percent(x, 1), (x) => percent(x, 1)),
+      numbers("IPU", "40px", (node) => (this.tree.isGroup(node) ? NaN : ipu[this.tree.row(node)]), (x) => (x < 0 ? "all" : String(x))),
+      { name: "line", width: "minmax(104px, 0.5fr)", words: true, text: (/** @type {number} */ node) => place(node).replace(/^.+(?=.{13}$)/, "…"), title: (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : table.words("file").at(this.tree.row(node)) + ":" + table.numbers("line")[this.tree.row(node)]),
         key: (/** @type {number} */ node) => (this.tree.isGroup(node) ? -1 : ranked(table.words("file"), this.tree.row(node)) * 1e7 + table.numbers("line")[this.tree.row(node)]) },
-      numbers("vertices", "84px", (node) => summed(node, "vertices", this.vertices), short),
-      numbers("code", "80px", (node) => summed(node, "code", this.code), shortBytes),
+      numbers("vertices", "74px", (node) => summed(node, "vertices", this.vertices), short),
+      numbers("code", "76px", (node) => summed(node, "code", this.code), shortBytes),
     ];
   }
 
@@ -188,9 +188,9 @@ class OperationsPage {
   async #drawGraph() {
     this.lower.replaceChildren(note("The graph is being laid out …"));
     try {
-      const [tensors, flow] = await Promise.all([this.context.table("tensors"), this.context.table("flow")]), asked = this.view().get("graph");
+      const [tensors, flow, moments] = await Promise.all([this.context.table("tensors"), this.context.table("flow"), this.context.table("moments")]), asked = this.view().get("graph");
       this.graph = new OperationGraph({
-        tree: this.layers, tensors, flow, text: (node) => this.#label(this.layers, node), chosen: () => this.chosenRow(), picked: (row) => this.#select(row),
+        tree: this.layers, tensors, flow, moments, text: (node) => this.#label(this.layers, node), chosen: () => this.chosenRow(), picked: (row) => this.#select(row),
         open: asked === null ? null : new Set(asked === "all" ? Array.from({ length: this.layers.groups }, (_, group) => group) : asked.split(".").filter(Boolean).map((id) => parseInt(id, 36))),
         folded: (open) => this.setView({ graph: open.size === this.layers.groups || open.size > OPEN_MOST ? "all" : [...open].map((id) => id.toString(36)).join(".") || "." }, true),
       });
@@ -218,7 +218,7 @@ class OperationsPage {
   /** What the address says is open, and the groups around what is chosen. */
   #openAsAsked() {
     const asked = this.view().get("open");
-    this.open = new Set(asked === "all" ? this.#all() : (asked ?? "").split(".").filter(Boolean).map((id) => parseInt(id, 36)));
+    this.open = new Set(asked === "all" ? this.#all() : asked === "none" ? [] : (asked ?? "").split(".").filter(Boolean).map((id) => parseInt(id, 36)));
     if (asked !== null) return;
     // Nothing is asked for: the largest groups open, as long as all of it can be seen at once.
     let seen = this.tree.children(-1).length;
@@ -240,7 +240,7 @@ class OperationsPage {
   }
   /** @param {boolean} all */
   #fold(all) {
-    this.setView({ open: all ? "all" : "0z" });
+    this.setView({ open: all ? "all" : "none" });
     if (!all) { this.open.clear(); this.#refill(); }
   }
   /** @param {number} node */
@@ -250,7 +250,7 @@ class OperationsPage {
     else this.open.add(node);
     this.kept = true;
     const open = [...this.open];
-    this.setView({ open: open.length > OPEN_MOST ? "all" : open.map((id) => id.toString(36)).join(".") || "0z" }, true);
+    this.setView({ open: open.length > OPEN_MOST ? "all" : open.map((id) => id.toString(36)).join(".") || "none" }, true);
     this.kept = false;
     this.#refill();
   }

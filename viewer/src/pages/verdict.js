@@ -54,17 +54,17 @@ function next(p) {
   if (!advice.length) return null;
   const found = (/** @type {(row: any) => string} */ show) => (/** @type {any} */ row) => (row.error ? "–" : show(row));
   const gain = (/** @type {number | null} */ value, /** @type {(x: number) => string} */ show) => (value === null || value === undefined ? "–" : value > 0 ? "−" + show(value) : value < 0 ? "+" + show(-value) : "0");
-  return make("section", null, heading("What next"), table([
+  return make("section", { class: "advice" }, heading("What next"), table([
     { name: "change", value: (row) => row.text, words: true },
     { name: "for", value: (row) => (row.kind === "fit" ? "room" : "speed"), words: true },
-    { name: "fullest tile", value: found((row) => `${bytes(row.bytes)} (${percent(row.bytes, p.tile_memory.limit)} of the limit)`) },
+    { name: "fullest tile, of limit", value: found((row) => `${bytes(row.bytes)}, ${percent(row.bytes, p.tile_memory.limit)}`) },
     { name: "change of bytes", value: found((row) => gain(row.gain_bytes, bytes)) },
     { name: "cycles a sample", value: found((row) => gain(row.gain_cycles, short)) },
     { name: "samples a second", value: found((row) => short(row.throughput)) },
     { name: "fits", value: (row) => row.error || (row.fits ? "yes" : "no"), words: true },
-    { name: "command", value: (row) => row.command, words: true, node: (row) => row.command ? make("span", { class: "command" }, make("code", null, row.command),
+    { name: "command", value: (row) => row.command, words: true, node: (row) => row.command ? make("span", { class: "command" }, make("code", null, ...row.command.split(" ").flatMap((/** @type {string} */ word) => [make("span", null, word), " "])),
       make("button", { onclick: () => copy(row.command, "Command"), "aria-label": `Copy the command: ${row.command}` }, "Copy")) : "" }], advice, "Advice"),
-  note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample."));
+  note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample; what is less is better."));
 }
 
 /** The operations that take most, alike ones of one line together. @param {Context} context @param {any} p @param {Table} operations @param {Table} sets */
@@ -84,7 +84,7 @@ function top(context, p, operations, sets) {
   const most = [...by.values()].filter((group) => group.cycles > 0).sort((a, b) => b.cycles - a.cycles).slice(0, TOP);
   const from = (/** @type {number} */ row) => (file.at(row) ? `${file.at(row)}:${line[row]}` : "");
   return make("section", null, heading("Operations that take most"), table([
-    { name: "operation", value: (group) => name.at(group.first), words: true, node: (group) => link(context, { page: "operations", operation: operations.words("key").at(group.first) }, name.at(group.first) || "(unnamed)") },
+    { name: "operation", value: (group) => name.at(group.first), words: true, node: (group) => link(context, { page: "operations", operation: operations.words("key").at(group.first) }, (name.at(group.first) || "(unnamed)") + (/^(call|repeat)$/.test(operations.words("kind").at(group.first)) ? " (itself)" : "")) },
     { name: "from", value: (group) => from(group.first), words: true, node: (group) => (from(group.first) ? link(context, { page: "operations", search: from(group.first) }, from(group.first)) : "") },
     { name: "layer", value: (group) => operations.words("layer").at(group.first) + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
     { name: "cycles", value: (group) => group.cycles, show: cycles }, { name: "of the time", value: (group) => group.cycles, show: (value) => percent(value, p.cycles) },
@@ -112,13 +112,20 @@ function programs(context) {
     { name: "fits", value: (q) => (q.fits ? "yes" : "no"), words: true }], all, "Programs"));
 }
 
+/** @param {string[]} texts a long list is folded */
+function listed(texts) {
+  if (!texts.length) return note("nothing");
+  const list = make("ul", null, ...texts.map((text) => make("li", null, text)));
+  return texts.length <= 6 ? list : make("details", null, make("summary", null, many(texts.length, "constant")), list);
+}
+
 /** What of this is modelled, measured and assumed, apart. @param {any} p */
 function trust(p) {
   const told = p.provenance ?? {}, kinds = [["modelled", "charged to the schedule"], ["measured", "by this computer's clock"], ["assumed", "constants without a published value"]];
   return make("section", null, heading("How far to trust this"),
     note(p.band ? `Programs of this kind were off by ${percent(p.band.median, 1)} (median), nine in ten by less than ${percent(p.band.p90, 1)}: ${p.band.basis}.` : "No published figures of programs of this kind are known to hold it against."),
     make("div", { class: "three" }, ...kinds.map(([kind, how]) => make("div", null, make("h3", null, `${kind[0].toUpperCase()}${kind.slice(1)}: ${how}`),
-      told[kind]?.length ? make("ul", null, ...told[kind].map((/** @type {string} */ text) => make("li", null, text))) : note("nothing")))));
+      listed(told[kind] ?? [])))));
 }
 
 /** @param {any} p */
@@ -138,7 +145,7 @@ export const verdict = {
     const p = await context.json("summary"), late = make("div");
     Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => late.replaceChildren(top(context, p, operations, sets)),
       (error) => late.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error.message ?? error))));
-    return { node: make("section", null,
+    return { node: make("section", { class: "whole" },
       heading([p.name, p.mode, "on", p.system].filter(Boolean).join(" ")), cards(p),
       make("div", { class: "halves" }, memory(context, p), time(context, p)), next(p), late, programs(context),
       make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(`Planner: ${p.planner}.`) : null, compiler(p))), trust(p)) };
