@@ -41,9 +41,11 @@ export class Tensors {
   operationName(row) {
     return this.operation[row] < 0 ? "" : this.operations.words("name").at(this.operation[row]);
   }
-  /** @param {number} row */
+  /** Module path of what makes it; of weights and what the optimiser keeps for them, that in their name. @param {number} row */
   layer(row) {
-    return this.operation[row] < 0 ? "" : this.operations.words("layer").at(this.operation[row]);
+    if (this.operation[row] >= 0) return this.operations.words("layer").at(this.operation[row]);
+    const name = this.sources.at(row).replace(/^optimiser\.[^.]+\./, "");
+    return name.slice(0, Math.max(0, name.lastIndexOf(".")));
   }
   /** File and line of the user's code. @param {number} row */
   where(row) {

@@ -2,8 +2,8 @@
 
 import { compare } from "./compare.js";
 import { exchange } from "./exchange.js";
-import { liveness } from "./liveness.js";
 import { live } from "./live.js";
+import { liveness } from "./liveness.js";
 import { memory } from "./memory.js";
 import { operations } from "./operations.js";
 import { timeline } from "./timeline.js";
