@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 
 demo: $(STAMP)
 	$(BIN)/python -m abele run --system m2000 --system bow-2000 --advice --report out/demo examples/digits.py
+	@echo "with this installation: $(BIN)/abele view out/demo"
 
 test: $(STAMP)
 	@$(MODULES) || echo "$$why: the viewer's tests in a browser are skipped"

@@ -11,9 +11,9 @@ import pytest
 
 from abele.errors import AbeleError
 from abele.report.page import page
-from abele.report.saved import LARGEST, saved_page
+from abele.report.saved import FINEST, LARGEST, saved_page
 from abele.report.shown import Shown
-from abele.report.store import Report, decode, write
+from abele.report.store import TABLES, Report, decode, write
 from tests.report.synthetic import HOSTILE, Shape, program
 
 SECRET = "secret/place/model.py"
@@ -126,6 +126,13 @@ def test_too_much_is_left_out_the_finest_first_and_it_says_so(file):
             assert packet.count == 0 and packet.header["thinned"] and list(packet.columns) == list(before.columns)
     assert "p/0/columns" in left[0] and "p/0/operations" not in left[1]
     assert all(few <= many for few, many in pairwise(left)) and left[0] < left[-1]
+
+
+def test_everything_but_the_verdict_can_be_left_out():
+    names = [*(f"p/0/{table}" for table in TABLES), "p/3/raster/2/1", "compare/0/1", "source/2"]
+    for name in names:
+        assert sum(bool(re.fullmatch(pattern, name)) for pattern, _ in FINEST) >= 1, name
+    assert not any(re.fullmatch(pattern, name) for pattern, _ in FINEST for name in ("index", "p/0/summary"))
 
 
 def test_the_command(file, tmp_path, capsys):

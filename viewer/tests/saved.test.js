@@ -1,7 +1,7 @@
 // A saved page opens from the disk, by itself; so does the small one that a notebook holds in a frame.
 
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
@@ -38,6 +38,25 @@ test("hostile names and a redacted page", { skip }, async () => {
       assert.equal(await page.locator("main img, main script").count(), 0);
       await shot(page, "saved-" + name);
     });
+  }
+});
+
+test("a page that is thinned says so, and each page shows what remains or says what it lacks", { skip }, async () => {
+  const folder = scratch(), file = path.join(folder, "profile.pop"), whole = path.join(folder, "whole.html");
+  runPython("tests.report.synthetic", file, "--ipus", "2", "--tiles", "1472", "--operations", "600", "--two");
+  runPython("abele", "view", file, "--save", whole);
+  const most = statSync(whole).size, frame = 230_000; // bytes of the viewer itself, about
+  for (const share of [0.9, 0.6, 0.3]) {
+    const page = path.join(folder, `thinned-${share}.html`);
+    writeFileSync(page, runPython("tests.report.framed", file, String(Math.round(frame + (most - frame) * share))));
+    for (const name of PAGES) {
+      await visit({ url: pathToFileURL(page).href, stop() {} }, "#" + name, async (page) => {
+        assert.match(await page.locator(".thinned").innerText(), /Left out: numbers of single tiles/);
+        const problems = await page.locator(".problem").allInnerTexts();
+        if (share > 0.5) assert.deepEqual(problems, [], name);
+        for (const problem of problems) assert.match(problem, /saved page was made without/);
+      }, { problem: true });
+    }
   }
 });
 

@@ -23,6 +23,7 @@ FINEST = (
     (r"p/\d+/raster/1/\d+", "the finest bins of tiles over time"),
     (r"p/\d+/placements|p/\d+/traffic", "addresses in a tile, and who sends to whom"),
     (r"p/\d+/sets", "compute sets"),
+    (r"p/\d+/flow", "what operations read of each other"),
     (r"p/\d+/raster/[23]/\d+", "finer bins of tiles over time"),
     (r"p/\d+/tensors|p/\d+/pipeline", "single tensors, and the stages of pipelines"),
     (r"compare/.*", "comparisons"),
