@@ -77,7 +77,13 @@ def test_what_runs_is_recorded(own_place, abele, monkeypatch):
     assert sum(row["losses"] for row in steps) == 3
     said = next(row["text"] for row in rows if row["event"] == "message" and "last loss" in row["text"])
     assert float(said.split()[-1]) == pytest.approx(steps[-1]["loss_min"], abs=0.001)
-    assert rows[-1]["event"] in ("end", "report")
+    assert [row["event"] for row in rows[-2:]] == ["end", "report"]
+    # from the cache the same is told at once: nothing is charged before it runs
+    monkeypatch.setattr("abele.compile.session.charged", None)
+    assert abele("run", "--live", "--report", own_place / "out", script(own_place), "1").status == 0
+    again = [json.loads(line) for line in (own_place / "out" / "live.jsonl").read_text().splitlines()]
+    (later,) = [row for row in again if row["event"] == "program"]
+    assert later | {"t": 0, "n": 0} == program | {"t": 0, "n": 0}
 
 
 def test_how_a_program_failed_is_told(own_place, abele, monkeypatch):

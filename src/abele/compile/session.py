@@ -6,6 +6,7 @@ the command can charge and draw afterwards what the script ran. Without a comman
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,9 +110,22 @@ class Session:
                 "train": options.optimiser is not None,
             }
             program.recorder = recorder
-            program.number = recorder.program(about | figures(charged(executable.schedule, options.system)))
+            program.number = recorder.program(about | _figures(executable, cache or self.cache))
         self.programs.append(program)
         return program
+
+
+def _figures(executable: Executable, cache: Cache | None) -> dict[str, Any]:
+    """What is recorded of a program as it is modelled. It is kept beside the program, so that one from the cache need
+    not be charged again before it runs."""
+    key = f"{executable.key}-figures"
+    kept = cache.profiles.get(key) if cache is not None and executable.cached else None
+    if kept is not None:
+        return json.loads(kept)
+    found = figures(charged(executable.schedule, executable.system))
+    if cache is not None:
+        cache.profiles.put(key, json.dumps(found))
+    return found
 
 
 _OPEN: ContextVar[Session | None] = ContextVar("session", default=None)
