@@ -64,7 +64,7 @@ class Frame {
     const turn = ++this.turn, context = this.context();
     const missing = (/** @type {Page} */ page) => page.missing?.(context) || (context.program || page.name === "live" ? "" : NO_REPORT);
     this.programs.value = String(context.program?.id ?? "");
-    this.programs.hidden = this.source.index.programs.length < 2;
+    this.programs.hidden = this.source.index.programs.length < 2 || this.selection.page === "live"; // it has its own
     this.nav.replaceChildren(...pages.map((page) => {
       const why = missing(page);
       return make("a", { href: encoded({ ...this.selection, page: page.name, view: "" }), "aria-current": page.name === this.selection.page ? "page" : null,

@@ -126,7 +126,7 @@ export class Feed {
 
   /** @param {any} row */
   #take(row) {
-    this.t = Math.max(this.t, row.t ?? 0);
+    if (row.event !== "report") this.t = Math.max(this.t, row.t ?? 0);
     const program = this.programs.get(row.program);
     switch (row.event) {
       case "run": this.command = row.command; this.status = "running"; break;
