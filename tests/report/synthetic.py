@@ -155,7 +155,8 @@ class _Synthetic:
         calls = 2 + np.arange(layers) * (SAME + 1)
         turns = 16 if shape.training else 4
         numbers = {c: np.zeros(rows) for c in ("cycles", *PARTS, "busy", "balance", "flops")}
-        whole = {c: np.zeros(rows, np.int64) for c in ("vertices", "exchange_bytes", "link_bytes", "streamed_bytes")}
+        counts = ("vertices", "exchange_bytes", "link_bytes", "replica_bytes", "streamed_bytes")
+        whole = {c: np.zeros(rows, np.int64) for c in counts}
         for part in ("compute", "exchange", "links", "sync"):
             numbers[part][at] = own[part]
             if layers:

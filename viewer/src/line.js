@@ -14,7 +14,7 @@
 const SHORT = 0.015; // of what is drawn, the turns that are not
 
 /** What a moment is made of, in the order in which it runs. */
-export const PARTS = ["sync", "exchange", "compute", "host"];
+export const PARTS = /** @type {const} */ (["sync", "exchange", "links", "compute", "host"]);
 
 export class Line {
   /** @param {Table} moments @param {Table} operations @param {number} cycles of the whole program */
@@ -25,7 +25,9 @@ export class Line {
     this.start = moments.numbers("start");
     this.ipu = moments.numbers("ipu");
     this.depth = moments.numbers("depth");
-    this.parts = PARTS.map((name) => moments.numbers(name));
+    this.parts = this.#parts(moments);
+    this.lengths = new Float64Array(this.count);
+    for (const part of this.parts) for (let i = 0; i < this.count; i++) this.lengths[i] += part[i];
     const true_ = this.#edges(cycles);
     /** @type {Record<AxisName, Axis>} */
     this.axes = {
@@ -44,8 +46,20 @@ export class Line {
 
   /** Cycles of a moment itself. @param {number} i */
   length(i) {
-    const [a, b, c, d] = this.parts;
-    return a[i] + b[i] + c[i] + d[i];
+    return this.lengths[i];
+  }
+
+  /** Whether any moment has a part. @param {typeof PARTS[number]} name */
+  has(name) {
+    return Float64Array.from(this.parts[PARTS.indexOf(name)]).some((cycles) => cycles > 0);
+  }
+
+  /** Cycles by part: of what a moment exchanges the links take what they take of its operation's. @param {Table} moments */
+  #parts(moments) {
+    const [exchange, links] = ["exchange", "links"].map((name) => this.operations.numbers(name)), both = moments.numbers("exchange");
+    const far = Float64Array.from(both, (cycles, i) => { const at = this.operation[i]; return cycles && at >= 0 && links[at] ? (cycles * links[at]) / (exchange[at] + links[at]) : 0; });
+    const near = Float64Array.from(both, (cycles, i) => cycles - far[i]);
+    return [moments.numbers("sync"), near, far, moments.numbers("compute"), moments.numbers("host")];
   }
 
   /** Where a moment itself ends. @param {Axis} axis @param {number} i */

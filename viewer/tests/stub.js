@@ -68,7 +68,7 @@ export async function serveHeld(held) {
   return { url: `http://127.0.0.1:${port}/`, stop: () => { server.closeAllConnections(); server.close(); } };
 }
 
-const NUMBERS = ["compute", "exchange", "links", "sync", "host", "bubble", "overhead", "flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance", "line", "stage", "ipu"];
+const NUMBERS = ["compute", "exchange", "links", "sync", "host", "bubble", "overhead", "flops", "vertices", "exchange_bytes", "link_bytes", "replica_bytes", "streamed_bytes", "code_bytes", "busy", "balance", "line", "stage", "ipu"];
 const WORDS = ["function", "callee", "layer", "file", "phase", "types", "stream"];
 
 /** Columns of operations and of their compute sets, of what is given of each; the rest is nothing.

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from abele.charge import Charged, charged
+from abele.charge.cycles import collective_bytes
 from abele.charge.detail import ColumnTable, Flows, Traffic, traffic_table
 from abele.charge.records import PARTS, Cycles
 from abele.charge.storages import storages
@@ -111,6 +112,9 @@ class _Tables:
             "vertices": [step.vertices for step in steps],
             "exchange_bytes": [step.received for step in steps],
             "link_bytes": [step.linked for step in steps],
+            "replica_bytes": [
+                collective_bytes(node, schedule.replicas) if isinstance(node, Step) else 0.0 for node in self.nodes
+            ],
             "streamed_bytes": [step.streamed for step in steps],
             "code_bytes": self._code(),
             "busy": np.array(busy),

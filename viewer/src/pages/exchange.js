@@ -164,7 +164,7 @@ function byOperation(e) {
   const { operations } = e, of = (/** @type {string} */ name) => operations.numbers(name), words = (/** @type {string} */ name) => operations.words(name);
   const number = (/** @type {string} */ title, /** @type {number} */ wide, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
     ({ name: title, width: wide + "px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
-  const [exchange, links, near, far, all] = ["exchange", "links", "exchange_bytes", "link_bytes", "cycles"].map(of);
+  const [exchange, links, near, far, all] = ["exchange", "links", "exchange_bytes", "link_bytes", "cycles"].map(of), replicas = of("replica_bytes");
   const weight = (/** @type {number} */ i) => e.scope.weights[i], spent = (/** @type {number} */ i) => (exchange[i] + links[i]) * weight(i);
   const place = (/** @type {number} */ i) => where(words("file").at(i), of("line")[i], words("layer").at(i));
   const short = (/** @type {number} */ i) => where(words("file").at(i).replace(/^.*[/\\]/, ""), of("line")[i], words("layer").at(i));
@@ -174,7 +174,7 @@ function byOperation(e) {
       { name: "operation", width: "minmax(150px, 1fr)", words: true, text: (i) => words("name").at(i) || words("kind").at(i), order: (a, b) => words("name").at(a).localeCompare(words("name").at(b)) },
       { name: "from", width: "minmax(240px, 1.6fr)", words: true, text: short, title: place, order: (a, b) => place(a).localeCompare(place(b)) },
       number("times", 76, weight), number("cycles", 96, spent), number("share", 76, spent, (v) => percent(v, e.scope.sum("exchange") + e.scope.sum("links"))), number("of its own", 92, (i) => (all[i] ? (exchange[i] + links[i]) / all[i] : 0), (v) => percent(v, 1)),
-      number("received", 108, (i) => near[i] * weight(i), bytes), number("over links", 104, (i) => far[i] * weight(i), bytes), number("link cycles", 100, (i) => links[i] * weight(i)),
+      number("received", 108, (i) => near[i] * weight(i), bytes), number("over links", 104, (i) => far[i] * weight(i), bytes), ...(e.summary.replicas > 1 ? [number("to replicas", 108, (i) => replicas[i] * weight(i), bytes)] : []), number("link cycles", 100, (i) => links[i] * weight(i)),
     ],
     chosen: (i) => e.context.state.set({ operation: words("key").at(i) }),
   });
@@ -236,8 +236,9 @@ export const exchange = {
       over.value = e.links ? "links" : "tiles";
       whole.hidden = !many || e.flows.ipus > ALL;
       whole.toggleAttribute("disabled", !e.pair);
-      const [near, far, spent, crossing] = ["exchange_bytes", "link_bytes", "exchange", "links"].map((column) => e.scope.sum(column));
+      const [near, far, between, spent, crossing] = ["exchange_bytes", "link_bytes", "replica_bytes", "exchange", "links"].map((column) => e.scope.sum(column));
       cards.replaceChildren(card("Received by tiles", bytes(near), plain(near) + " B in a run"), card("Over links", bytes(far), plain(far) + " B in a run"),
+        e.summary.replicas > 1 ? card("To other replicas", bytes(between), "that each replica sends in collectives") : "",
         card("Exchange", cycles(spent), percent(spent, e.summary.cycles) + " of the run"), card("Waiting for links", cycles(crossing), percent(crossing, e.summary.cycles) + " of the run"));
       told.textContent = `${bytes(e.flows.total)} drawn, between ${plain(e.flows.flows.length)} pairs of groups of ${e.groups < e.summary.tiles ? `about ${plain(e.summary.tiles / e.groups)} neighbouring tiles` : "one tile"}`;
       groupTitle.textContent = e.pair ? `From the tiles of IPU ${e.pair[0]} to those of IPU ${e.pair[1]}` : "Between groups of tiles";

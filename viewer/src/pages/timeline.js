@@ -66,7 +66,7 @@ export class Timeline {
 
   /** Cycles of the whole program in a part of a moment. @param {string} name */
   by(name) {
-    return (this.summary.cycles_by[name] ?? 0) + (name === "exchange" ? this.summary.cycles_by.links ?? 0 : 0);
+    return this.summary.cycles_by[name] ?? 0;
   }
 
   get ipu() {
@@ -319,11 +319,11 @@ export const timeline = {
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
     const t = new Timeline(context, summary, Object.fromEntries(names.map((name, i) => [name, found[i]])));
     if (!t.line.count) return { node: make("section", null, note("This saved page was made without the program over time: open the report itself with `abele view`.")) };
-    const strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
+    const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
     let shown = t.chosen();
     const bar = tools(t), chosen = make("div", null, step(t));
-    const entries = /** @type {[string, string, number][]} */ (PARTS.filter((name) => t.by(name)).map((name) => [name, name, /** @type {any} */ (HATCH)[name]]));
+    const entries = /** @type {[string, string, number][]} */ (PARTS.filter((name) => line.has(name)).map((name) => [name, name, HATCH[name]]));
     t.told();
     return {
       node: make("section", null,
@@ -332,7 +332,7 @@ export const timeline = {
         ...(found[5].count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
-        ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], ["sync", "sync", 0]])] : [note("Nothing of this program runs on tiles.")]),
+        ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),
         chosen, ...pipelines(t, found[5])),
       update: (now, before) => {
         if (now.view !== t.view) t.read(now);

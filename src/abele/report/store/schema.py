@@ -44,7 +44,8 @@ TABLES: dict[str, tuple[str, ...]] = {
             "bubble",
             "overhead",
         ),
-        *("flops", "vertices", "exchange_bytes", "link_bytes", "streamed_bytes", "code_bytes", "busy", "balance"),
+        *("flops", "vertices", "exchange_bytes", "link_bytes", "replica_bytes", "streamed_bytes", "code_bytes"),
+        *("busy", "balance"),
         *("types", "stream"),
     ),
     "sets": (

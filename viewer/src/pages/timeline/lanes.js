@@ -10,7 +10,7 @@ import { PARTS, at } from "../../line.js";
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
 /** Hatch of each part, so that it can be told without colours. */
-export const HATCH = { sync: 6, exchange: 1, compute: 0, host: 3 };
+export const HATCH = { sync: 6, exchange: 1, links: 4, compute: 0, host: 3 };
 const DEEPEST = 4; // rows of bars
 const BAR = 16;
 const RULER = 16;
@@ -45,9 +45,9 @@ function strip(g, shares, lane, width, top, tall) {
   g.fillStyle = colour("idle");
   g.fillRect(0, top, width, tall);
   PARTS.forEach((name, part) => {
-    g.fillStyle = fill(g, name, /** @type {any} */ (HATCH)[name]);
+    g.fillStyle = fill(g, name, HATCH[name]);
     for (let x = 0; x < width; x++) {
-      const i = lane * width + x, all = shares[0][i] + shares[1][i] + shares[2][i] + shares[3][i];
+      const i = lane * width + x, all = shares[0][i] + shares[1][i] + shares[2][i] + shares[3][i] + shares[4][i];
       if (shares[part][i]) high[x] = Math.round(Math.min(1, (exact[x] += shares[part][i] * Math.max(1, 3 / (tall * all)))) * tall);
     }
     for (let x = 0, run = 1; x < width; x += run) {

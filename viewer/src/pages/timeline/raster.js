@@ -15,8 +15,11 @@ import { PARTS, placeAt } from "../../line.js";
  */
 
 const SHADES = 64;
+/** Parts of a moment in which all tiles do the same, and `exchange` of what has no sets to say more of. */
+const WHOLE = /** @type {const} */ (["sync", "links", "host", "exchange"]);
 const KEPT = 96 * 2 ** 20; // bytes of shares that are kept
 const WIDE = 3; // pixels: a moment of so many shows its parts
+const PART = WHOLE.map((name) => PARTS.indexOf(name));
 /** More moments than this in sight are drawn from the stored bins. */
 export const MOST = 65_536;
 
@@ -45,7 +48,9 @@ export class Raster {
     this.shift = 0;
     this.shades = new Uint32Array(SHADES * SHADES); // of work and exchange, mixed as they share the time
     this.larger = new Uint32Array(SHADES * SHADES); // of the larger of them
-    this.hues = { sync: 0, host: 0, idle: 0 };
+    /** @type {Record<string, Uint32Array>} shades of each part */
+    this.ramps = {};
+    this.whole = new Float64Array(WHOLE.length);
     this.work = new Float32Array(0);
     this.exchange = new Float32Array(0);
   }
@@ -53,7 +58,7 @@ export class Raster {
   /** Colours may have changed. */
   forgetColours() {
     this.drawn = "";
-    this.hues.idle = 0;
+    this.ramps = {};
   }
 
   /** The moments in sight, of that IPU: places among its own. @param {Wanted} wanted @returns {[number, number]} */
@@ -67,7 +72,7 @@ export class Raster {
    * @returns {ImageData} */
   paint(wanted, stored) {
     const { axis, from, to, width, height, ipu, tiles, how } = wanted;
-    if (!this.hues.idle) this.#mix();
+    if (!this.ramps.sync) this.#mix();
     if (!this.rows || this.rows.height !== height || this.rows.how !== how || this.rows.tiles[0] !== tiles[0] || this.rows.tiles[1] !== tiles[1]) {
       this.shares.clear();
       this.stretches.clear();
@@ -103,7 +108,7 @@ export class Raster {
 
   /** @param {Wanted} wanted @param {Stored | null} stored @param {number} step @param {number} x0 @param {number} x1 */
   #columns(wanted, stored, step, x0, x1) {
-    const { axis, height, width, ipu, how } = wanted, { work, exchange, line } = this, { edges } = axis;
+    const { axis, height, width, ipu, how } = wanted, { work, exchange, whole, line } = this, { edges } = axis;
     const items = line.on(ipu), group = stored ? 16 ** stored.level : 1, groups = Math.ceil(items.length / group);
     const least = how === "least", mean = how === "mean";
     let k = Math.floor(placeAt(axis, items, this.origin + (this.shift + x0) * step) / group);
@@ -119,6 +124,7 @@ export class Raster {
       }
       work.fill(least ? 255 : 0);
       exchange.fill(least ? 255 : 0);
+      whole.fill(least ? 255 : 0);
       let covered = 0;
       for (let j = k; j < groups; j++) {
         const first = items[j * group], last = items[Math.min(items.length, (j + 1) * group) - 1];
@@ -127,6 +133,7 @@ export class Raster {
         if (end <= a || end <= start) continue;
         const part = (Math.min(b, end) - Math.max(a, start)) / step;
         covered += part;
+        this.#addWhole(items, j * group, Math.min(items.length, (j + 1) * group), part, how);
         if (stored) {
           this.#addBin(wanted, stored, j, part);
           continue;
@@ -136,9 +143,27 @@ export class Raster {
         else if (least) for (let r = 0; r < height; r++) { if (of[r] < work[r]) work[r] = of[r]; if (of[height + r] < exchange[r]) exchange[r] = of[height + r]; }
         else for (let r = 0; r < height; r++) { if (of[r] > work[r]) work[r] = of[r]; if (of[height + r] > exchange[r]) exchange[r] = of[height + r]; }
       }
-      if (least && covered < 0.999) { work.fill(0); exchange.fill(0); }
-      const shades = mean ? this.shades : this.larger; // the most of both says nothing of how they share the time
-      for (let r = 0, at = x; r < height; r++, at += width) this.pixels[at] = shades[((work[r] >> 2) * SHADES) | (exchange[r] >> 2)];
+      if (least && covered < 0.999) { work.fill(0); exchange.fill(0); whole.fill(0); }
+      // The most of both says nothing of how they share the time: then the larger is drawn.
+      const shades = mean ? this.shades : this.larger, most = whole.reduce((best, value, k) => (value > whole[best] ? k : best), 0), level = whole[most], all = this.ramps[WHOLE[most]][level >> 2];
+      for (let r = 0, at = x; r < height; r++, at += width) this.pixels[at] = level > work[r] && level > exchange[r] ? all : shades[((work[r] >> 2) * SHADES) | (exchange[r] >> 2)];
+    }
+  }
+
+  /** What all tiles do in moments, of 255. @param {Int32Array} items @param {number} from @param {number} to @param {number} share of the pixel @param {How} how */
+  #addWhole(items, from, to, share, how) {
+    const { line, whole, sets } = this;
+    let length = 0;
+    for (let j = from; how === "mean" && j < to; j++) length += line.lengths[items[j]];
+    for (let j = from; j < to; j++) {
+      const i = items[j], long = line.lengths[i];
+      if (!long) continue;
+      for (let k = 0; k < WHOLE.length; k++) {
+        const cycles = WHOLE[k] !== "exchange" || !sets.of(line.operation[i]).length ? line.parts[PART[k]][i] : 0;
+        if (how === "mean") whole[k] += (share * 255 * cycles) / length;
+        else if (how === "least") whole[k] = Math.min(whole[k], (255 * cycles) / long);
+        else whole[k] = Math.max(whole[k], (255 * cycles) / long);
+      }
     }
   }
 
@@ -146,15 +171,14 @@ export class Raster {
   #inside(moment, share, x, width, height) {
     const stretches = this.#parts(moment, height);
     const stretch = stretches.find((s) => share < s.to) ?? stretches[stretches.length - 1];
-    const { pixels, hues, shades } = this;
+    const { pixels, ramps } = this, idle = ramps.compute[0];
     if (!stretch?.work) {
-      const hue = stretch?.kind === "sync" ? hues.sync : stretch?.kind === "host" ? hues.host : hues.idle;
+      const hue = stretch ? ramps[stretch.kind][SHADES - 1] : idle;
       for (let r = 0, at = x; r < height; r++, at += width) pixels[at] = hue;
       return;
     }
-    const busy = stretch.kind === "compute" ? shades[(SHADES - 1) * SHADES] : shades[SHADES - 1];
-    const into = (255 * (share - stretch.from)) / (stretch.to - stretch.from);
-    for (let r = 0, at = x; r < height; r++, at += width) pixels[at] = stretch.work[r] > into ? busy : hues.idle;
+    const busy = ramps[stretch.kind][SHADES - 1], into = (255 * (share - stretch.from)) / (stretch.to - stretch.from);
+    for (let r = 0, at = x; r < height; r++, at += width) pixels[at] = stretch.work[r] > into ? busy : idle;
   }
 
   /** Add a stored bin. @param {Wanted} wanted @param {Stored} stored @param {number} bin @param {number} part of the pixel */
@@ -240,7 +264,7 @@ export class Raster {
     const left = line.parts.map((column) => column[moment]);
     const total = (/** @type {string} */ name) => rows.reduce((sum, row) => sum + table.numbers(name)[row], 0);
     // What the moment is charged is shared out as its sets are; what they do not account for comes at the end.
-    const of = [total("sync"), total("exchange") + total("links"), total("compute")];
+    const of = [total("sync"), total("exchange"), total("links"), total("compute")];
     const scale = of.map((sum, part) => (sum ? Math.min(1, left[part] / sum) : 0));
     let now = 0;
     const push = (/** @type {number} */ part, /** @type {number} */ cycles, /** @type {Uint8Array | null} */ work) => {
@@ -252,8 +276,9 @@ export class Raster {
     for (const row of rows) {
       const compute = table.numbers("compute")[row];
       push(0, scale[0] * table.numbers("sync")[row], null);
-      push(1, scale[1] * (table.numbers("exchange")[row] + table.numbers("links")[row]), this.#column(table.numbers("received")[row], 0, height));
-      push(2, scale[2] * compute, this.#column(table.numbers("work")[row], compute, height));
+      push(1, scale[1] * table.numbers("exchange")[row], this.#column(table.numbers("received")[row], 0, height));
+      push(2, scale[2] * table.numbers("links")[row], null);
+      push(3, scale[3] * compute, this.#column(table.numbers("work")[row], compute, height));
     }
     for (const part of left.keys()) push(part, left[part], null);
     if (this.stretches.size > 4096) this.stretches.clear();
@@ -282,7 +307,10 @@ export class Raster {
         this.larger[w * SHADES + e] = packed(idle.map((base, i) => base + (w >= e ? (compute[i] - base) * w : (exchange[i] - base) * e) / (SHADES - 1)));
       }
     }
-    this.hues = { sync: packed(hue("sync")), host: packed(hue("host")), idle: packed(idle) };
+    for (const name of PARTS) {
+      const most = hue(name);
+      this.ramps[name] = Uint32Array.from({ length: SHADES }, (_, level) => packed(idle.map((base, i) => base + ((most[i] - base) * level) / (SHADES - 1))));
+    }
   }
 }
 
