@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import abele.ops  # noqa: F401  (fills the registry of operations)
 from abele.cost import cost
 from abele.machine import bow, one_ipu
 from abele.report import comparison, summary
