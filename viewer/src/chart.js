@@ -2,8 +2,18 @@
 
 import { make, say } from "./dom.js";
 
+/** Colours that were asked for: a style that is computed anew takes longer than what is drawn with it. @type {Map<string, string>} */
+const colours = new Map();
+
 /** A colour of the style sheet. @param {string} name */
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name.replaceAll(" ", "-")).trim();
+export function colour(name) {
+  let found = colours.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue("--" + name.replaceAll(" ", "-")).trim();
+    colours.set(name, found);
+  }
+  return found;
+}
 
 const HATCHES = ["", "/", "\\", ".", "x", "-", "|", "+", "o"];
 /** @type {Map<string, CanvasPattern>} */
@@ -40,8 +50,11 @@ export function fill(g, name, hatch) {
   return pattern;
 }
 
-/** Forget hatches: the colours have changed. */
-export const forgetFills = () => patterns.clear();
+/** Forget colours and hatches: the theme has changed. */
+export function forgetFills() {
+  colours.clear();
+  patterns.clear();
+}
 
 /**
  * @typedef {{

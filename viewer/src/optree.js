@@ -15,10 +15,11 @@ export const PARTS = ["compute", "exchange", "links", "sync", "host", "bubble", 
  * its body: copies in and out, a pipeline's bubble.
  * @typedef {{
  *   table: Table, sets: Table, count: number, members: Int32Array, parts: Record<string, Float64Array>,
- *   cycles: Float64Array, bytes: Float64Array, flops: Float64Array, weighed: Float64Array,
+ *   cycles: Float64Array, bytes: Float64Array, flops: Float64Array, weighed: Float64Array, vertices: Float64Array, code: Float64Array,
  *   firstSet: Int32Array, setStop: Int32Array,
  * }} Costs
- * `members`: rows that take time or do something; `weighed`: compute cycles times balance; `firstSet` to `setStop`: the
+ * `members`: rows that take time or do something; `weighed`: compute cycles times balance; `code`: bytes, those of equal
+ * plans once; `firstSet` to `setStop`: the
  * rows of `sets` of an operation.
  */
 
@@ -66,9 +67,21 @@ export function costs(table, sets) {
     setStop[of[s]] = s + 1;
   }
   if (like) for (let i = 0; i < n; i++) if (like[i] >= 0) { firstSet[i] = firstSet[like[i]]; setStop[i] = setStop[like[i]]; }
-  const answer = { table, sets, count: n, members: members.slice(0, used), parts, cycles, bytes, flops, weighed, firstSet, setStop };
+  const [vertices, code] = ["vertices", "code_bytes"].map((name) => Float64Array.from(table.numbers(name)));
+  if (like) for (let i = 0; i < n; i++) if (like[i] >= 0 && like[i] !== i) code[i] = 0;
+  const answer = { table, sets, count: n, members: members.slice(0, used), parts, cycles, bytes, flops, weighed, vertices, code, firstSet, setStop };
   known.set(table, answer);
   return answer;
+}
+
+/** @type {WeakMap<Float64Array, number>} */
+const added = new WeakMap();
+
+/** The sum of a column, found once. @param {Float64Array} values */
+export function totalOf(values) {
+  let sum = added.get(values);
+  if (sum === undefined) added.set(values, (sum = values.reduce((all, value) => all + value, 0)));
+  return sum;
 }
 
 /** The function, as a place among the words of `function`, that a call or repeat runs; -1 of all others. @param {Table} table */

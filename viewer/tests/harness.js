@@ -43,10 +43,13 @@ const album = process.env.ABELE_SCREENSHOTS || null;
 let launched = null;
 /** @type {(() => void)[]} */
 const undo = [];
-after(async () => {
-  for (const each of undo) each();
+/** Ends what was started: at the end of the tests of a file by itself. */
+export async function closeAll() {
+  for (const each of undo.splice(0)) each();
   await (await launched)?.close();
-});
+  launched = null;
+}
+after(closeAll);
 
 /** The browser of this test file, without anything that asks the network of its own accord. */
 export function browser() {

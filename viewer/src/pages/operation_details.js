@@ -2,7 +2,7 @@
 
 import { heading, make, note, table as plainTable } from "../dom.js";
 import { bytes, cycles, flops, many, percent, plain, short } from "../format.js";
-import { PARTS, placeOf } from "../optree.js";
+import { PARTS, placeOf, totalOf } from "../optree.js";
 import { partsBar } from "../parts.js";
 import { encoded } from "../state.js";
 
@@ -25,7 +25,7 @@ const facts = (rows) => make("dl", null, ...rows.flatMap(([name, value]) => (val
 
 /** @param {Costs} found @param {Tree} tree @param {number} group @param {any} summary */
 function ofGroup(found, tree, group, summary) {
-  const of = (/** @type {Float64Array} */ values, /** @type {string} */ name) => (group < 0 ? found.members.reduce((sum, row) => sum + values[row], 0) : tree.sum(name, values)[group]);
+  const of = (/** @type {Float64Array} */ values, /** @type {string} */ name) => (group < 0 ? totalOf(values) : tree.sum(name, values)[group]);
   const whole = of(found.cycles, "cycles"), size = group < 0 ? found.members.length : tree.size[group];
   return make("div", null, heading(group < 0 ? "All operations" : tree.label[group]),
     partsBar(PARTS.map((name) => ({ name, value: of(found.parts[name], name) })), "Cycles", cycles, { whole }),

@@ -4,7 +4,7 @@ import { make, note } from "../dom.js";
 import { bytes, cycles, flops, many, percent, plain, short, shortBytes } from "../format.js";
 import { flame } from "../flame.js";
 import { Grid } from "../grid.js";
-import { costs, placeOf, rowOf, searched, Tree } from "../optree.js";
+import { costs, placeOf, rowOf, searched, totalOf, Tree } from "../optree.js";
 import { viewOf, viewWith } from "../state.js";
 import { detailsOf } from "./operation_details.js";
 import { OperationGraph } from "./operation_graph.js";
@@ -46,9 +46,6 @@ class OperationsPage {
     this.layers = treeOf(this.found, "layer");
     /** @type {Set<number>} */
     this.open = new Set();
-    this.vertices = Float64Array.from(table.numbers("vertices"));
-    const code = table.numbers("code_bytes"), like = table.has("like") ? table.numbers("like") : null;
-    this.code = Float64Array.from(code, (value, i) => (like && like[i] >= 0 && like[i] !== i ? 0 : value)); // the twins of an operation share its code
     const { state } = this;
     this.search = /** @type {HTMLInputElement} */ (make("input", { type: "search", placeholder: "Name, layer, file:line or /regex/", "aria-label": "Search operations", size: 34,
       oninput: () => state.set({ search: this.search.value }, true) }));
@@ -80,7 +77,7 @@ class OperationsPage {
     this.graph = null;
     if (this.view().get("as") === "graph") this.#drawGraph();
     this.side = make("aside", { class: "side", "aria-label": "Details" });
-    const pipelined = this.found.members.reduce((sum, row) => sum + this.found.cycles[row], 0) > 1.01 * this.summary.cycles;
+    const pipelined = totalOf(this.found.cycles) > 1.01 * this.summary.cycles;
     this.node = make("section", null,
       make("div", { class: "tools" }, this.search, this.groups, this.measures, this.as,
         make("button", { onclick: () => this.#fold(true) }, "Unfold"), make("button", { onclick: () => this.#fold(false) }, "Fold"), this.problem),
@@ -179,8 +176,8 @@ class OperationsPage {
       numbers("IPU", "40px", (node) => (this.tree.isGroup(node) ? NaN : ipu[this.tree.row(node)]), (x) => (x < 0 ? "all" : String(x))),
       { name: "line", width: "minmax(104px, 0.5fr)", words: true, text: (/** @type {number} */ node) => place(node).replace(/^.+(?=.{13}$)/, "…"), title: (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : table.words("file").at(this.tree.row(node)) + ":" + table.numbers("line")[this.tree.row(node)]),
         key: (/** @type {number} */ node) => (this.tree.isGroup(node) ? -1 : ranked(table.words("file"), this.tree.row(node)) * 1e7 + table.numbers("line")[this.tree.row(node)]) },
-      numbers("vertices", "74px", (node) => summed(node, "vertices", this.vertices), short),
-      numbers("code", "76px", (node) => summed(node, "code", this.code), shortBytes),
+      numbers("vertices", "74px", (node) => summed(node, "vertices", found.vertices), short),
+      numbers("code", "76px", (node) => summed(node, "code", found.code), shortBytes),
     ];
   }
 

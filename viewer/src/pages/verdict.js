@@ -62,33 +62,52 @@ function next(p) {
     { name: "cycles a sample", value: found((row) => gain(row.gain_cycles, short)) },
     { name: "samples a second", value: found((row) => short(row.throughput)) },
     { name: "fits", value: (row) => row.error || (row.fits ? "yes" : "no"), words: true },
-    { name: "command", value: (row) => row.command, words: true, node: (row) => row.command ? make("span", { class: "command" }, make("code", null, ...row.command.split(" ").flatMap((/** @type {string} */ word) => [make("span", null, word), " "])),
-      make("button", { onclick: () => copy(row.command, "Command"), "aria-label": `Copy the command: ${row.command}` }, "Copy")) : "" }], advice, "Advice"),
+    { name: "command", value: (row) => row.command, words: true, node: (row) => row.command ? make("span", { class: "command" },
+      make("button", { onclick: () => copy(row.command, "Command"), "aria-label": `Copy the command: ${row.command}` }, "Copy"),
+      make("code", null, ...row.command.split(" ").flatMap((/** @type {string} */ word) => [make("span", null, word), " "]))) : "" }], advice, "Advice"),
   note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample; what is less is better."));
 }
 
-/** The operations that take most, alike ones of one line together. @param {Context} context @param {any} p @param {Table} operations @param {Table} sets */
-function top(context, p, operations, sets) {
-  const found = costs(operations, sets), name = operations.words("name"), file = operations.words("file"), line = operations.numbers("line");
-  /** @type {Map<string, {first: number, count: number, cycles: number, compute: number, weighed: number}>} */
+/** @typedef {{first: number, count: number, cycles: number, compute: number, weighed: number}} Alike operations of one name and line */
+
+/** @type {WeakMap<Table, Alike[]>} */
+const most = new WeakMap();
+
+/** The operations that take most, alike ones of one line together. @param {Table} operations @param {Table} sets */
+function mostOf(operations, sets) {
+  const before = most.get(operations);
+  if (before) return before;
+  const found = costs(operations, sets), name = operations.words("name").index, file = operations.words("file").index, line = operations.numbers("line");
+  /** @type {Map<number, Map<number, Alike>>} by line, then by name and file */
   const by = new Map();
+  const files = operations.words("file").distinct.length;
   for (const row of found.members) {
-    const key = `${name.index[row]} ${file.index[row]} ${line[row]}`;
-    let group = by.get(key);
-    if (!group) by.set(key, (group = { first: row, count: 0, cycles: 0, compute: 0, weighed: 0 }));
+    let alike = by.get(line[row]);
+    if (!alike) by.set(line[row], (alike = new Map()));
+    const key = name[row] * files + file[row];
+    let group = alike.get(key);
+    if (!group) alike.set(key, (group = { first: row, count: 0, cycles: 0, compute: 0, weighed: 0 }));
     group.count++;
     group.cycles += found.cycles[row];
     group.compute += found.parts.compute[row];
     group.weighed += found.weighed[row];
   }
-  const most = [...by.values()].filter((group) => group.cycles > 0).sort((a, b) => b.cycles - a.cycles).slice(0, TOP);
+  const all = [...by.values()].flatMap((alike) => [...alike.values()]).filter((group) => group.cycles > 0);
+  const answer = all.sort((a, b) => b.cycles - a.cycles).slice(0, TOP);
+  most.set(operations, answer);
+  return answer;
+}
+
+/** @param {Context} context @param {any} p @param {Table} operations @param {Table} sets */
+function top(context, p, operations, sets) {
+  const name = operations.words("name"), file = operations.words("file"), line = operations.numbers("line");
   const from = (/** @type {number} */ row) => (file.at(row) ? `${file.at(row)}:${line[row]}` : "");
   return make("section", null, heading("Operations that take most"), table([
     { name: "operation", value: (group) => name.at(group.first), words: true, node: (group) => link(context, { page: "operations", operation: operations.words("key").at(group.first) }, (name.at(group.first) || "(unnamed)") + (/^(call|repeat)$/.test(operations.words("kind").at(group.first)) ? " (itself)" : "")) },
     { name: "from", value: (group) => from(group.first), words: true, node: (group) => (from(group.first) ? link(context, { page: "operations", search: from(group.first) }, from(group.first)) : "") },
     { name: "layer", value: (group) => operations.words("layer").at(group.first) + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
     { name: "cycles", value: (group) => group.cycles, show: cycles }, { name: "of the time", value: (group) => group.cycles, show: (value) => percent(value, p.cycles) },
-    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], most, "Operations that take most"));
+    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], mostOf(operations, sets), "Operations that take most"));
 }
 
 /** @param {any} p */

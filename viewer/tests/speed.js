@@ -1,0 +1,121 @@
+// How fast the viewer is, in headless Chromium: `node tests/speed.js FOLDER ROUNDS OUT` measures with the reports that
+// benchmarks/viewer.py puts into FOLDER and writes medians as JSON. `python -m benchmarks viewer` calls it.
+// Times are from the deed to the frame in which all of it is drawn, the wait for that frame included.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { browser, closeAll, serveStore, shown, skip } from "./harness.js";
+
+/**
+ * @typedef {import("playwright-core").Page} Page
+ * @typedef {{name: string, value: number, limit: number, unit: "ms" | "MB" | "KB", rounds: number}} Measured
+ */
+
+const [folder, asked, out] = process.argv.slice(2), rounds = Number(asked);
+const pages = ["memory", "liveness", "operations", "timeline", "exchange", "verdict"];
+const served = new Map();
+
+/** @param {string} report */
+async function url(report) {
+  if (!served.has(report)) served.set(report, (await serveStore(path.join(folder, report + ".pop"))).url.replace(/#.*$/, ""));
+  return served.get(report);
+}
+
+/** @param {number[]} values */
+const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+
+/** Milliseconds until an address is shown in a cold tab, and drawn. @param {string} report @param {string} hash @param {string} [sign] what must be there, too */
+async function cold(report, hash, sign) {
+  const context = await (await browser()).newContext({ viewport: { width: 1280, height: 800 } });
+  const page = await context.newPage();
+  await page.goto((await url(report)) + hash);
+  await page.waitForFunction((sign) => document.documentElement.dataset.shown && (!sign || document.querySelector(sign)), sign ?? "");
+  const time = await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now())))));
+  await context.close();
+  return Number(time);
+}
+
+/** A tab that stays, for what is measured in it. @param {string} report @param {string} hash @param {(page: Page) => Promise<void>} use */
+async function warm(report, hash, use) {
+  const context = await (await browser()).newContext({ viewport: { width: 1280, height: 800 } });
+  const page = await context.newPage();
+  await page.goto((await url(report)) + hash);
+  await shown(page, /^#(\w+)/.exec(hash)?.[1] ?? "verdict");
+  await use(page);
+  await context.close();
+}
+
+/** Milliseconds from a change of the address to the page that it names, drawn. @param {Page} page @param {string} hash */
+const changed = (page, hash) => page.evaluate((hash) => new Promise((resolve) => {
+  const name = /^#(\w+)/.exec(hash)?.[1], main = document.querySelector("main"), begun = performance.now();
+  const look = () => {
+    if (document.documentElement.dataset.shown !== name || main?.hasAttribute("aria-busy")) requestAnimationFrame(look);
+    else requestAnimationFrame(() => resolve(performance.now() - begun));
+  };
+  location.hash = hash;
+  requestAnimationFrame(look);
+}), hash).then(Number);
+
+/** Milliseconds of a search, from the last letter to the rows. @param {Page} page @param {string} text */
+const searched = (page, text) => page.evaluate((text) => new Promise((resolve) => {
+  const field = /** @type {HTMLInputElement} */ (document.querySelector("main input[type=search]")), begun = performance.now();
+  field.value = text;
+  field.dispatchEvent(new Event("input"));
+  requestAnimationFrame(() => resolve(performance.now() - begun));
+}), text).then(Number);
+
+/** @param {() => Promise<number>} once */
+async function repeated(once) {
+  const times = [];
+  for (let i = 0; i < rounds; i++) times.push(await once());
+  return median(times);
+}
+
+/** @type {(() => Promise<Measured[]>)[]} */
+const measures = [
+  async () => [{ name: "first paint of the verdict, 300,000 operations", value: await repeated(() => cold("large", "")), limit: 1000, unit: "ms", rounds }],
+  async () => [{ name: "list of 30,000 operations, cold", value: await repeated(() => cold("middle", "#operations", ".grid-row")), limit: 1000, unit: "ms", rounds }],
+  async () => [{ name: "graph of 5,000 operations, cold, all layers unfolded", value: await repeated(() => cold("small", "#operations?view=as%3Dgraph%26graph%3Dall", ".graph canvas")), limit: 2000, unit: "ms", rounds }],
+  async () => {
+    /** @type {Measured[]} */
+    const found = [];
+    await warm("large", "#operations", async (page) => {
+      const words = ["softmax", "layer.1", "model.py:12", "/^(conv|map)$/", "encoder", "nothing at all", "e"], times = [];
+      await searched(page, "warm");
+      for (let i = 0; i < rounds; i++) for (const word of words) times.push(await searched(page, word));
+      found.push({ name: "filter of 300,000 operations", value: median(times), limit: 50, unit: "ms", rounds: times.length });
+      await page.keyboard.press("Escape");
+      for (const name of pages) await changed(page, "#" + name);
+      const medians = [];
+      for (const name of pages) {
+        const times = [];
+        for (let i = 0; i < rounds; i++) {
+          await changed(page, name === "verdict" ? "#operations" : "#verdict");
+          times.push(await changed(page, "#" + name));
+        }
+        medians.push(median(times));
+        found.push({ name: `change to the page ${name}, 300,000 operations`, value: median(times), limit: 150, unit: "ms", rounds });
+      }
+      const session = await page.context().newCDPSession(page);
+      await session.send("HeapProfiler.collectGarbage");
+      const heap = /** @type {any} */ (await session.send("Runtime.getHeapUsage"));
+      found.push({ name: "heap after all pages, with the buffers of 300,000 operations", value: (heap.usedSize + (heap.embedderHeapUsedSize ?? 0) + (heap.backingStorageSize ?? 0)) / 1e6, limit: 500, unit: "MB", rounds: 1 });
+    });
+    return found;
+  },
+  async () => {
+    const bundle = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../src/abele/report/static");
+    const size = ["viewer.js", "viewer.css"].reduce((sum, name) => sum + gzipSync(readFileSync(path.join(bundle, name))).length, 0);
+    return [{ name: "script and style, compressed", value: size / 1024, limit: 120, unit: "KB", rounds: 1 }];
+  },
+];
+
+if (skip) throw new Error(skip);
+/** @type {Measured[]} */
+const found = [];
+for (const measure of measures) found.push(...await measure());
+writeFileSync(out, JSON.stringify(found));
+await closeAll();
+process.exit(0);
