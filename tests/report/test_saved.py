@@ -11,7 +11,7 @@ import pytest
 
 from abele.errors import AbeleError
 from abele.report.page import page
-from abele.report.saved import FINEST, LARGEST, saved_page
+from abele.report.saved import FINEST, LARGEST, PATH, saved_page
 from abele.report.shown import Shown
 from abele.report.store import TABLES, Report, decode, write
 from tests.report.synthetic import HOSTILE, Shape, program
@@ -101,6 +101,21 @@ def test_redacted(file):
         json.loads(found.held["p/2/summary"])["cycles"]
         == json.loads(Page(saved_page(Shown(file))).held["p/2/summary"])["cycles"]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("abele run --options=/home/me/o.toml ../job.py -- --data ~/data/x", "abele run --options=… … -- --data …"),
+        (
+            "models.py:12 in 'a/model.py'; 3 samples/s, 1.4 / 1.16 B/cycle/tile",
+            "…:12 in '…'; 3 samples/s, 1.4 / 1.16 B/cycle/tile",
+        ),
+        ("abele profile bert --batch 4", "abele profile bert --batch 4"),
+    ],
+)
+def test_paths_in_a_text(text, rest):
+    assert re.sub(PATH, "…", text) == rest
 
 
 def test_too_much_is_left_out_the_finest_first_and_it_says_so(file):

@@ -34,8 +34,8 @@ FINEST = (
 )
 """What is left out where there is too much, in this order: names, and how the page calls it."""
 
-PATH = re.compile(r"[^\s'\"(,]+\.py\b")
-"""A Python file, in a text."""
+PATH = r"[^\s'\"(,=]+\.(?:py|ipynb)\b|(?<![\w/.])(?:~|\.\.?)?/[\w.-][^\s'\"(,]*"
+"""A program, or a path from some root, in a text."""
 
 
 class Data(Protocol):
@@ -57,7 +57,8 @@ def saved_page(report: Data, *, redact: bool = False, largest: int = LARGEST, pa
     names = report.names()
     held = {name: report.compressed(name)[0] for name in names if not (redact and name.startswith("source/"))}
     if redact:
-        held = {name: _redacted(name, data) for name, data in held.items()}
+        known = re.compile("|".join([*map(re.escape, _files(held)), PATH]))
+        held = {name: _redacted(name, data, known) for name, data in held.items()}
     index = json.loads(zlib.decompress(held["index"]))
     room = (largest - len(page("", saved={}, packed=packed)) - 1000) * 3 // 4
     left_out = [words for pattern, words in FINEST if _leave_out(pattern, held, room)]
@@ -99,7 +100,16 @@ def _first_none(column: Column) -> Column:
     return Words((), column.index[:0]) if isinstance(column, Words) else column[:0]
 
 
-def _redacted(name: str, data: bytes) -> bytes:
+def _files(held: dict[str, bytes]) -> list[str]:
+    """Every file that the data name, the longest name first."""
+    found = set(json.loads(zlib.decompress(held["index"]))["sources"])
+    for name, data in held.items():
+        if name.endswith("/operations"):
+            found |= set(decode(zlib.decompress(data)).words("file"))
+    return sorted(found - {""}, key=len, reverse=True)
+
+
+def _redacted(name: str, data: bytes, known: re.Pattern[str]) -> bytes:
     """The same without names of files."""
     if name.endswith("/operations"):
         packet = decode(zlib.decompress(data))
@@ -107,17 +117,17 @@ def _redacted(name: str, data: bytes) -> bytes:
         return zlib.compress(encode(packet.columns | nowhere, **packet.header))
     if name != "index" and not re.fullmatch(r"p/\d+/summary|compare/.*", name):
         return data
-    document = _without_paths(json.loads(zlib.decompress(data)))
+    document = _without(known, json.loads(zlib.decompress(data)))
     return _json(document | {"sources": [], "redacted": True} if name == "index" else document)
 
 
-def _without_paths(value: Any) -> Any:
+def _without(known: re.Pattern[str], value: Any) -> Any:
     if isinstance(value, str):
-        return PATH.sub("….py", value)
+        return known.sub("…", value)
     if isinstance(value, dict):
-        return {key: _without_paths(each) for key, each in value.items()}
+        return {key: _without(known, each) for key, each in value.items()}
     if isinstance(value, Iterable):
-        return [_without_paths(each) for each in value]
+        return [_without(known, each) for each in value]
     return value
 
 
