@@ -10,8 +10,8 @@ export class MomentLine {
     this.start = moments.numbers("start");
     // Their own cycles, one after another: a loop is drawn once, so `start` leaps where its other turns pass.
     this.edges = new Float64Array(this.count + 1);
-    const parts = ["sync", "exchange", "compute", "host"].map((part) => moments.numbers(part));
-    for (let i = 0; i < this.count; i++) this.edges[i + 1] = parts.reduce((sum, part) => sum + part[i], this.edges[i]);
+    const [sync, exchange, compute, host] = ["sync", "exchange", "compute", "host"].map((part) => moments.numbers(part));
+    for (let i = 0; i < this.count; i++) this.edges[i + 1] = this.edges[i] + sync[i] + exchange[i] + compute[i] + host[i];
   }
 
   /** Cycles of some moments, each loop once. @param {number} from @param {number} stop */

@@ -14,7 +14,10 @@ export class Placed {
   /** @param {import("../packet.js").Table} table @param {number} ipu @param {number} moments */
   constructor(table, ipu, moments) {
     const of = table.numbers("ipu");
-    this.rows = Int32Array.from({ length: table.count }, (_, i) => i).filter((i) => of[i] === ipu);
+    const rows = new Int32Array(table.count);
+    let count = 0;
+    for (let i = 0; i < table.count; i++) if (of[i] === ipu) rows[count++] = i;
+    this.rows = rows.slice(0, count);
     this.tensor = table.numbers("tensor");
     this.address = table.numbers("address");
     this.bytes = table.numbers("bytes");

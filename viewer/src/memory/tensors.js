@@ -3,6 +3,9 @@
 import { where } from "../format.js";
 import { TileColumns } from "../tiles.js";
 
+/** @type {WeakMap<import("../packet.js").Table, Tensors>} */
+const known = new WeakMap();
+
 export class Tensors {
   /** @param {import("../packet.js").Table} table @param {import("../packet.js").Table} columns @param {import("../packet.js").Table} operations @param {number} moments */
   constructor(table, columns, operations, moments) {
@@ -30,7 +33,9 @@ export class Tensors {
   /** @param {import("../main.js").Context} context */
   static async load(context) {
     const [table, columns, operations, moments] = await Promise.all(["tensors", "columns", "operations", "moments"].map((name) => context.table(name)));
-    return new Tensors(table, columns, operations, moments.count);
+    let tensors = known.get(table);
+    if (!tensors) known.set(table, (tensors = new Tensors(table, columns, operations, moments.count)));
+    return tensors;
   }
 
   /** What a person calls it: the name in the program, else what made it. @param {number} row */

@@ -260,7 +260,7 @@ export const liveness = {
   async show(context) {
     const [summary, moments, table] = await Promise.all([context.json("summary"), context.table("moments"), context.table("liveness")]);
     const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));
-    page.load();
+    requestAnimationFrame(() => page.load()); // what can be drawn without the tensors comes first
     return { node: page.node, update: () => page.update(), close: () => { page.closed = true; } };
   },
 };

@@ -277,7 +277,7 @@ export const memory = {
   async show(context) {
     const [summary, table] = await Promise.all([context.json("summary"), context.table("tiles")]);
     const page = new MemoryPage(context, summary, new Tiles(summary, whole(table, "the tiles' memory")));
-    page.load();
+    requestAnimationFrame(() => page.load()); // what can be drawn without the tensors comes first
     return { node: page.node, update: (now, before) => page.update(now, before), close: () => { page.closed = true; } };
   },
 };
