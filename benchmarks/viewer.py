@@ -22,6 +22,7 @@ REPORTS = {
     "large": ("--operations", "300000", "--ipus", "4"),
     "middle": ("--operations", "30000", "--ipus", "1"),
     "small": ("--operations", "5000", "--ipus", "2"),
+    "wide": ("--operations", "5000", "--ipus", "64"),
 }
 """Synthetic reports, with the options that make them."""
 

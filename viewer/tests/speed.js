@@ -106,6 +106,17 @@ const measures = [
     return found;
   },
   async () => {
+    const row = (/** @type {string} */ what, /** @type {number} */ value) => /** @type {Measured} */ ({ name: `memory of 94,208 tiles, ${what}`, value, limit: 200, unit: "ms", rounds });
+    const first = (/** @type {string} */ hash) => repeated(async () => { let time = 0; await warm("wide", "", async (page) => { time = await changed(page, hash); }); return time; });
+    const found = [row("columns, asked for the first time", await first("#memory")), row("chip map, asked for the first time", await first("#memory?view=as%3Dmap"))];
+    await warm("wide", "#memory", async (page) => {
+      await page.waitForSelector("main [data-ready]");
+      let moment = 300;
+      found.push(row("from one moment to another", await repeated(() => changed(page, `#memory?from=${++moment}&to=${moment}`))));
+    });
+    return found;
+  },
+  async () => {
     const bundle = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../src/abele/report/static");
     const size = ["viewer.js", "viewer.css"].reduce((sum, name) => sum + gzipSync(readFileSync(path.join(bundle, name))).length, 0);
     return [{ name: "script and style, compressed", value: size / 1024, limit: 120, unit: "KB", rounds: 1 }];
