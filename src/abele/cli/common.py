@@ -18,6 +18,7 @@ from abele.errors import AbeleError, InvalidOption
 from abele.machine.system import System, find_system
 
 if TYPE_CHECKING:
+    from abele.compile.executable import Executable
     from abele.cost import Detail
 
 Json = typer.Option(False, "--json", help="Print one JSON object (or list) to the standard output, and nothing else.")
@@ -103,6 +104,12 @@ def progress(quiet: bool) -> Iterator[Any]:
         return
     with out.status("Starting …") as status:
         yield lambda program, step: status.update(f"{program}: {step} …")
+
+
+def passes_of(executable: Executable) -> list[dict[str, Any]]:
+    """What the compiler's passes changed, as documents have it: operations before and after, and seconds."""
+    fields = ("name", "before", "after", "seconds")
+    return [{field: getattr(each, field) for field in fields} for each in executable.passes]
 
 
 @contextmanager

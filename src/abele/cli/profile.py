@@ -21,6 +21,7 @@ from abele.cli.common import (
     Planner,
     Sources,
     console,
+    passes_of,
     plain,
     planned,
     print_json,
@@ -293,10 +294,7 @@ class _Asked:
             "stages": s["stages"],
             "phased": s["phased"],
             "half": s["half"],
-            "passes": [
-                {"name": r.name, "before": r.before, "after": r.after, "seconds": r.seconds}
-                for r in self.compiled.executable.passes
-            ],
+            "passes": passes_of(self.compiled.executable),
         }
         if not self.charged.memory.fits:
             document["explanation"] = explain(self.charged).to_json()

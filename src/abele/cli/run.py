@@ -21,6 +21,7 @@ from abele.cli.common import (
     Planner,
     Sources,
     console,
+    passes_of,
     planned,
     print_json,
     progress,
@@ -242,6 +243,7 @@ def _charged(
         document["advice"] = [each.to_json() for each in advise(subject, tell)]
     document |= {
         "name": program.name,
+        "passes": passes_of(executable),
         "cached": executable.cached,
         "compile_seconds": executable.compile_seconds,
         "runs": program.runs,
