@@ -265,7 +265,7 @@ def test_bytes_come_from_tiles_that_hold_what_is_read(home, read, followed, flat
         lies = spread(rows * columns, tiles)
     spans = tuple(Span(axis if follows else None) for axis, follows in enumerate(followed))
     wanted = Layout(grid(read), (rows, columns), spans)
-    made = SimpleNamespace(columns=Columns(tiles), schedule=SimpleNamespace(tiles=tiles))
+    made = SimpleNamespace(columns=Columns(), schedule=SimpleNamespace(tiles=tiles))
     elements = made.columns.missing(wanted, [lies])
     share = Flows(made)._share(wanted, [lies], elements, False)
     np.testing.assert_allclose(share.sum(axis=0), elements.dense())

@@ -102,15 +102,23 @@ class Flows:
         self._group = np.arange(self.tiles) * self.groups // self.tiles
         self._first = np.searchsorted(self._group, np.arange(self.groups))
         self._shares: dict[tuple, np.ndarray] = {}
+        self._near: dict[int, np.ndarray] = {}  # of plans that read of their own IPU alone
 
     def of(self, step: Step) -> Traffic:
         """Who sends to whom in one run of a step with a plan."""
-        found = Traffic(step.origin.ipu)
+        ipu = step.origin.ipu
+        found = Traffic(ipu)
         tensors = [self.charger.schedule.tensors[use.tensor] for use in step.operands]
+        here = all(tensor.ipu == ipu for tensor in tensors)
+        plan = id(self.charger.plan(step))
+        if here and plan in self._near:  # the same on another IPU
+            return Traffic(ipu, {ipu: self._near[plan]})
         for _, reads in self.charger.fetched(step, tensors):
             for read in reads:
                 if read.elements.max:
                     self._add(found, read)
+        if here and found.near:
+            self._near[plan] = found.near[ipu]
         return found
 
     def transfer(self, step: Step) -> Traffic:

@@ -178,13 +178,17 @@ class _Tables:
     def _storages(self) -> dict[str, Table]:
         found, tensors, memory = storages(self.done), self.schedule.tensors, self.done.memory
         rows: list[tuple] = []
+        known: dict[int, tuple[int, int]] = {}  # bytes of all tiles and of the fullest, by column
         for number, row in enumerate(found.rows):
             tensor = tensors.get(row.name)
             about = (tensor.source, str(tensor.type), tensor.kind) if tensor else ("", "", "")
-            sizes = row.column.total * row.copies, row.column.max * row.copies, row.copies
+            home = self.columns.add(row.column)
+            if home not in known:
+                known[home] = row.column.total, row.column.max
+            total, most = known[home]
+            sizes = total * row.copies, most * row.copies, row.copies
             maker = -1 if row.maker is None else self.row[id(row.maker)]
             when = row.first, row.last, int(row.always)
-            home = self.columns.add(row.column)
             rows.append((number, row.name, *about, row.category, *sizes, *when, row.ipu, maker, home))
         names = ("id", "name", "source", "type", "kind", "category", "bytes", "tile_bytes", "copies", "first", "last")
         names += ("always", "ipu", "operation", "home")
