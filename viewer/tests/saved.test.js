@@ -45,7 +45,8 @@ test("a page that is thinned says so, and each page shows what remains or says w
   const folder = scratch(), file = path.join(folder, "profile.pop"), whole = path.join(folder, "whole.html");
   runPython("tests.report.synthetic", file, "--ipus", "2", "--tiles", "1472", "--operations", "600", "--two");
   runPython("abele", "view", file, "--save", whole);
-  const most = statSync(whole).size, frame = 230_000; // bytes of the viewer itself, about
+  const bundle = ["viewer.js", "viewer.css"].map((name) => path.join(import.meta.dirname, "../../src/abele/report/static", name));
+  const most = statSync(whole).size, frame = bundle.reduce((sum, name) => sum + statSync(name).size, 2000);
   for (const share of [0.9, 0.6, 0.3]) {
     const page = path.join(folder, `thinned-${share}.html`);
     writeFileSync(page, runPython("tests.report.framed", file, String(Math.round(frame + (most - frame) * share))));
