@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,7 @@ from tests.report.synthetic import Shape, program
 
 ROOT = Path(__file__).parents[2]
 
-if tuple(map(int, version("setuptools").split(".")[:1])) < (77,):
-    pytest.skip("setuptools is older than 77, which builds the wheel", allow_module_level=True)
+pytest.importorskip("setuptools", minversion="77")  # builds the wheel
 
 ALONE = """
 import sys
