@@ -51,6 +51,7 @@ def band_of(mode: str) -> dict[str, Any]:
     text = (resources.files("abele.cost") / "data" / "bands.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         if row["family"] == mode:
-            basis = f"{row['cases']} published figures of {mode} whose configuration is known (abele validate)"
+            basis = f"{row['cases']} published figures of {mode} whose configuration is known, with the planner poplibs"
+            basis += " (abele validate)"
             return {"family": mode, "median": float(row["median"]), "p90": float(row["p90"]), "basis": basis}
     return {}
