@@ -23,6 +23,7 @@ REPORTS = {
     "middle": ("--operations", "30000", "--ipus", "1"),
     "small": ("--operations", "5000", "--ipus", "2"),
     "wide": ("--operations", "5000", "--ipus", "64"),
+    "raster": ("--operations", "17160", "--ipus", "1", "--columns", "17160"),
 }
 """Synthetic reports, with the options that make them."""
 

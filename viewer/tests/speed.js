@@ -66,6 +66,19 @@ const searched = (page, text) => page.evaluate((text) => new Promise((resolve) =
   requestAnimationFrame(() => resolve(performance.now() - begun));
 }), text).then(Number);
 
+/** Milliseconds from a key on the raster of page Timeline, or from a wheel that moves it by so many pixels, to its picture.
+ * @param {Page} page @param {string | number} deed */
+const pressed = (page, deed) => page.evaluate(async (deed) => {
+  const canvas = /** @type {HTMLCanvasElement} */ (document.querySelector("main canvas[aria-label^='Tiles from top']")), frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  canvas.focus();
+  await frame();
+  await frame();
+  const begun = performance.now();
+  canvas.dispatchEvent(typeof deed === "string" ? new KeyboardEvent("keydown", { key: deed, bubbles: true }) : new WheelEvent("wheel", { deltaX: deed, bubbles: true, cancelable: true }));
+  await frame();
+  return performance.now() - begun;
+}, deed).then(Number);
+
 /** @param {() => Promise<number>} once */
 async function repeated(once) {
   const times = [];
@@ -113,6 +126,23 @@ const measures = [
       await page.waitForSelector("main [data-ready]");
       let moment = 300;
       found.push(row("from one moment to another", await repeated(() => changed(page, `#memory?from=${++moment}&to=${moment}`))));
+    });
+    return found;
+  },
+  async () => {
+    /** @type {Measured[]} */
+    const found = [];
+    await warm("raster", "#timeline", async (page) => {
+      const pans = [], zooms = [];
+      for (let i = 0; i < rounds; i++) {
+        for (const key of ["w", "w", "s", "s"]) zooms.push(await pressed(page, key));
+        await pressed(page, "w");
+        for (const key of ["d", "a"]) pans.push(await pressed(page, key));
+        for (const pixels of [30, -60, 30]) pans.push(await pressed(page, pixels));
+        await pressed(page, "0");
+      }
+      const moments = "raster of 1,472 tiles × 20,000 moments, and the lanes above it";
+      found.push({ name: "pan of a " + moments, value: median(pans), limit: 50, unit: "ms", rounds: pans.length }, { name: "zoom of a " + moments, value: median(zooms), limit: 100, unit: "ms", rounds: zooms.length });
     });
     return found;
   },

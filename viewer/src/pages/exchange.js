@@ -1,7 +1,7 @@
 // Who sends to whom: between groups of tiles, between IPUs, and which operations it is for.
 
 import "./exchange.css";
-import { Chart, colour, fill, tag } from "../chart.js";
+import { Chart, colour, fill, palette, tag } from "../chart.js";
 import { card, heading, make, note, say, table } from "../dom.js";
 import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
@@ -165,7 +165,8 @@ function byOperation(e) {
   const number = (/** @type {string} */ title, /** @type {number} */ wide, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
     ({ name: title, width: wide + "px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
   const [exchange, links, near, far, all] = ["exchange", "links", "exchange_bytes", "link_bytes", "cycles"].map(of), replicas = of("replica_bytes");
-  const weight = (/** @type {number} */ i) => e.scope.weights[i], spent = (/** @type {number} */ i) => (exchange[i] + links[i]) * weight(i);
+  const weight = (/** @type {number} */ i) => e.scope.weights[i], cost = new Float64Array(operations.count), spent = (/** @type {number} */ i) => cost[i];
+  let whole = 0;
   const place = (/** @type {number} */ i) => where(words("file").at(i), of("line")[i], words("layer").at(i));
   const short = (/** @type {number} */ i) => where(words("file").at(i).replace(/^.*[/\\]/, ""), of("line")[i], words("layer").at(i));
   const grid = new Grid({
@@ -173,7 +174,7 @@ function byOperation(e) {
     columns: [
       { name: "operation", width: "minmax(150px, 1fr)", words: true, text: (i) => words("name").at(i) || words("kind").at(i), order: (a, b) => words("name").at(a).localeCompare(words("name").at(b)) },
       { name: "from", width: "minmax(240px, 1.6fr)", words: true, text: short, title: place, order: (a, b) => place(a).localeCompare(place(b)) },
-      number("times", 76, weight), number("cycles", 96, spent), number("share", 76, spent, (v) => percent(v, e.scope.sum("exchange") + e.scope.sum("links"))), number("of its own", 92, (i) => (all[i] ? (exchange[i] + links[i]) / all[i] : 0), (v) => percent(v, 1)),
+      number("times", 76, weight), number("cycles", 96, spent), number("share", 76, spent, (v) => percent(v, whole)), number("of its own", 92, (i) => (all[i] ? (exchange[i] + links[i]) / all[i] : 0), (v) => percent(v, 1)),
       number("received", 108, (i) => near[i] * weight(i), bytes), number("over links", 104, (i) => far[i] * weight(i), bytes), ...(e.summary.replicas > 1 ? [number("to replicas", 108, (i) => replicas[i] * weight(i), bytes)] : []), number("link cycles", 100, (i) => links[i] * weight(i)),
     ],
     chosen: (i) => e.context.state.set({ operation: words("key").at(i) }),
@@ -181,6 +182,8 @@ function byOperation(e) {
   const search = /** @type {HTMLInputElement} */ (make("input", { type: "search", placeholder: "Find an operation …", "aria-label": "Find an operation by name, line or module", oninput: () => e.context.state.set({ search: search.value }, true) }));
   search.value = e.context.state.selection.search;
   const refill = () => {
+    whole = 0;
+    for (let i = 0; i < operations.count; i++) whole += cost[i] = (exchange[i] + links[i]) * weight(i);
     const sought = e.context.state.selection.search.toLowerCase();
     const rows = [];
     for (let i = 0; i < operations.count; i++) {
@@ -214,13 +217,21 @@ function behind(e) {
   ];
 }
 
+/** The page as it was left, for whoever comes back: its sums and its list take a while to make.
+ * @type {{table: Table, turn: number, selection: Selection, shown: import("../main.js").Shown} | null} */
+let left = null;
+
 /** @type {import("../main.js").Page} */
 export const exchange = {
   name: "exchange",
   title: "Exchange",
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
-    const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
+    if (left?.table === tables[0] && left.turn === palette.turn) {
+      left.shown.update?.(context.state.selection, left.selection);
+      return left.shown;
+    }
+    const { turn } = palette, traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
     const choice = (/** @type {string} */ label, /** @type {(value: string) => void} */ then) => { const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) })); return node; };
     const scope = choice("Of what", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
     const over = choice("Which bytes", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
@@ -248,7 +259,8 @@ export const exchange = {
     };
     refresh();
     const most = [make("div", null, make("h3", null, "They send most"), senders.node), make("div", null, make("h3", null, "They receive most"), receivers.node)];
-    return {
+    /** @type {import("../main.js").Shown} */
+    const page = {
       node: make("section", null,
         heading("Who sends to whom"), cards,
         traffic.header.thinned ? note("This saved page was made without who sends to whom: open the report itself with `abele view`.") : null,
@@ -265,6 +277,8 @@ export const exchange = {
         if (key !== e.key || now.search !== before.search || now.operation !== before.operation) list.refill();
         return true;
       },
+      close: () => { left = { table: tables[0], turn, selection: context.state.selection, shown: page }; },
     };
+    return page;
   },
 };
