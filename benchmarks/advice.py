@@ -19,7 +19,6 @@ LEAST = 0.8
 
 MODELS = {
     "bert-base-training": "bert-base --train --half --optimizer adam",
-    "gpt2-training": "gpt2 --train",
     "bert-large": "bert-large --half",
     "resnet50": "resnet50 --half",
     "lstm-training": "lstm --train",
