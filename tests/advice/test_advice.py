@@ -109,6 +109,7 @@ def test_advice_makes_a_program_fit(abele, own_place: Path) -> None:
     (before,) = abele("run", "--system", "machine.py:full", "--json", "program.py").json["programs"]
     assert not before["tile_memory"]["fits"]
     given = [each for each in before["advice"] if not each["error"]]
+    assert len({each["command"] for each in given}) == len(given)
     assert any(each["fits"] and "stages" in each["settings"] for each in given)
     for each in given:
         (after,) = abele("run", "--json", "--no-advice", *shlex.split(each["command"])[2:]).json["programs"]

@@ -64,7 +64,7 @@ def test_changes_are_tried_together_where_none_is_enough(abele) -> None:
     asked = ("profile", f"{MODELS}:large", "--train", "--system", f"{MODELS}:tiny")
     found = abele(*asked, "--json").json
     assert not found["tile_memory"]["fits"]
-    together = {"half": True, "stages": 2, "accumulate": 4, "replicas": 1}
+    together = {"half": True, "stages": 2, "accumulate": 4}
     assert not any(each["fits"] for each in found["advice"])
     assert together in [each["settings"] for each in found["advice"]]
     assert "advice" not in abele(*asked, "--no-advice", "--json").json

@@ -67,13 +67,15 @@ class _Attempts:
 
 def _fitting(program: Program, attempts: _Attempts) -> list[Advice]:
     found = [attempts(change) for change in fit.single(program)]
-    for change in islice(fit.together(program), attempts.budget):
+    known = [advice.settings for advice in found]
+    further = (change for change in fit.together(program) if change.rungs[0] not in known)
+    for change in islice(further, attempts.budget):
         # What comes from streaming memory for every step fits nearly always, and is slow.
         if any(advice.fits and not MOVED.intersection(advice.settings) for advice in found):
             break
         found.append(attempts(change))
-    given = {str(advice.settings): advice for advice in found if advice.error or advice.gain_bytes > 0}
-    return sorted(given.values(), key=lambda a: (bool(a.error), not a.fits, -a.throughput if a.fits else a.bytes))
+    given = [advice for advice in found if advice.error or advice.gain_bytes > 0]
+    return sorted(given, key=lambda a: (bool(a.error), not a.fits, -a.throughput if a.fits else a.bytes))
 
 
 def _faster(program: Program, attempts: _Attempts) -> list[Advice]:

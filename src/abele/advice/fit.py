@@ -71,9 +71,9 @@ def together(program: Program) -> Iterator[Change]:
                     texts.append(f"optimizer state sharded over {replicas} replicas")
             if added.get("offload"):
                 changed["accumulate"] = max(s["accumulate"], SPREAD * stages)
-            text = ", ".join(texts) + words
-            if len(changed) > 1 and changed != added:
-                yield Change(text.lstrip(", "), (changed,))
+            changed = {name: value for name, value in changed.items() if value != s[name]}
+            if len(changed) > 1:
+                yield Change((", ".join(texts) + words).lstrip(", "), (changed,))
 
 
 def _stages(program: Program, first: int, most: int) -> Iterator[int]:
