@@ -1,9 +1,9 @@
 """What a run says of itself while it goes on: lines of JSON in a file, for whoever wants to follow it.
 
 Nothing is recorded unless a recorder is open: ``abele run --live`` opens one, and the environment variable
-``ABELE_LIVE=FILE`` does for any program. The run only adds to sums in memory; a thread writes them, five times a
-second, so that neither a slow disk nor a reader can hold the run up. What cannot be written is said once and kept, as
-sums, until it can. Readers have the file and nothing else (``report/live``).
+``ABELE_LIVE=FILE`` does for any program. The run only adds to a queue in memory; a thread writes sums of it, at most
+five times a second, so that neither a slow disk nor a reader can hold the run up. What cannot be written is said once
+and kept, as sums, until it can. Readers have the file and nothing else (``report/live``).
 
 The events, one a line, each with its number ``n`` and ``t``, seconds since the run began:
 
@@ -49,6 +49,10 @@ VARIABLE = "ABELE_LIVE"
 """Names the file that any program records to."""
 PERIOD = 0.2
 """Seconds between two writings."""
+SHARE = 0.0025
+"""Share of the process's CPU time that writing may take; where it is more, there are fewer writings."""
+SLOWEST = 1.0
+"""Seconds between two writings even so."""
 LIMIT = 4 << 20
 """Bytes of the file from which on it is folded."""
 MESSAGES = 1000
@@ -155,9 +159,14 @@ class Recorder:
     # writing, in the thread --------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        over = False
+        over, written = False, 0.0
         while not over:
             over = self._going.acquire(timeout=PERIOD)
+            now = time.monotonic()
+            dear = time.thread_time() > SHARE * time.process_time()  # as where many programs share the processors
+            if dear and now - written < SLOWEST and not over:
+                continue
+            written = now
             try:
                 self._add_up()
                 self._write()
