@@ -271,6 +271,27 @@ test("names from a model are text, a program without tiles is said to be one", {
   });
 });
 
+test("who comes back finds the page as it was, with what was chosen elsewhere, and in the theme of the day", { skip }, async () => {
+  await visit(await two(), "#timeline?view=window-200000-260000_axis-folded&tile=700", async (page) => {
+    await canvas(page, LANES).focus();
+    await press(page, "j");
+    const before = await pixels(page, RASTER), hash = new URL(await address(page)).hash;
+    await follow(page, "#exchange" + hash.slice("#timeline".length).replace("tile=700", "tile=900"));
+    await shown(page, "exchange");
+    await follow(page, hash);
+    await shown(page, "timeline");
+    await painted(page);
+    assert.equal(await pixels(page, RASTER), before, "the same pixels");
+    await follow(page, hash.replace("tile=700", "tile=1200"));
+    assert.match(await page.locator("main").innerText(), /Why tile 1200 waits/);
+    await page.locator("button[title^=Light]").click();
+    await shown(page, "timeline");
+    await painted(page);
+    assert.equal((await colours(page, RASTER, [[0.999, 0.5]]))[0].startsWith("#"), false, "a colour of the dark theme");
+    assert.notEqual(await pixels(page, RASTER), before);
+  });
+});
+
 test("parts are told apart with any eyes, and in the dark", { skip }, async () => {
   for (const vision of visions) {
     await visit(await two(), "#timeline", (page) => toldApart(page, page.locator("main .key").first().locator("canvas")), { vision });
