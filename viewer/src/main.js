@@ -13,7 +13,8 @@ import { pages } from "./pages/index.js";
  * `table("tensors")` is that of the chosen program.
  * @typedef {{node: Node, update?: (now: Selection, before: Selection) => boolean, close?: () => void}} Shown
  * `update` follows a change of the selection, or answers false to be shown anew; `close` when the page is left.
- * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, missing?: (context: Context) => string}} Page
+ * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, keep?: boolean, missing?: (context: Context) => string}} Page
+ * A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
  * `missing` says why there is nothing to show, or is empty.
  */
 
@@ -33,6 +34,10 @@ class Frame {
     this.help = this.#help();
     /** @type {import("./main.js").Shown | null} */
     this.shown = null;
+    /** What is shown: its page, and the selection that it follows. */
+    this.now = { page: "", selection: this.state.selection };
+    /** Pages that were left, to be shown again. @type {Map<string, {shown: Shown, selection: Selection}>} */
+    this.kept = new Map();
     this.turn = 0;
     document.body.append(
       make("header", null, make("h1", null, source.index.title || "Abele"), this.programs, this.nav,
@@ -77,24 +82,50 @@ class Frame {
       if (!page) throw new Error(MISSING_PAGE);
       const why = missing(page);
       if (why) throw new Error(why);
-      const shown = await page.show(context);
-      if (turn !== this.turn) { shown.close?.(); return; }
-      this.shown?.close?.();
-      this.shown = shown;
-      this.main.replaceChildren(shown.node);
+      if (!this.#again(page)) {
+        const shown = await page.show(context);
+        if (turn !== this.turn) { shown.close?.(); return; }
+        this.#leave();
+        this.shown = shown;
+        this.now = { page: page.name, selection: this.selection };
+        this.main.replaceChildren(shown.node);
+      }
     } catch (error) {
       if (turn !== this.turn) return;
-      this.shown?.close?.();
-      this.shown = null;
+      this.#leave();
       this.main.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error instanceof Error ? error.message : error)));
     }
     this.main.removeAttribute("aria-busy");
     document.documentElement.dataset.shown = this.selection.page; // for tests, and for whoever waits for a page
   }
 
+  /** Puts what is shown aside, or ends it. */
+  #leave() {
+    const { shown, now } = this, page = pages.find((each) => each.name === now.page);
+    this.shown = null;
+    if (!shown) return;
+    if (page?.keep && now.selection.program === this.selection.program && page.name !== this.selection.page) this.kept.set(page.name, { shown, selection: now.selection });
+    else shown.close?.();
+  }
+
+  /** Shows a page that was put aside, if it can follow what has been chosen since. @param {Page} page */
+  #again(page) {
+    const old = this.kept.get(page.name);
+    if (!old) return false;
+    this.kept.delete(page.name);
+    if (old.selection.program !== this.selection.program) { old.shown.close?.(); return false; }
+    this.#leave();
+    this.main.replaceChildren(old.shown.node);
+    if (!old.shown.update?.(this.selection, old.selection)) { old.shown.close?.(); return false; }
+    this.shown = old.shown;
+    this.now = { page: page.name, selection: this.selection };
+    return true;
+  }
+
   /** @param {Selection} now @param {Selection} before */
   #changed(now, before) {
-    if (now.page === before.page && now.program === before.program && this.shown?.update?.(now, before)) {
+    if (now.page === before.page && now.page === this.now.page && now.program === before.program && this.shown?.update?.(now, before)) {
+      this.now.selection = now;
       for (const link of this.nav.children) {
         const page = pages[[...this.nav.children].indexOf(link)];
         link.setAttribute("href", encoded({ ...now, page: page.name, view: "" }));
@@ -132,6 +163,8 @@ class Frame {
 
   #repainted() {
     forgetFills();
+    for (const { shown } of this.kept.values()) shown.close?.();
+    this.kept.clear();
     this.show();
   }
 

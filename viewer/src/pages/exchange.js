@@ -225,6 +225,7 @@ let left = null;
 export const exchange = {
   name: "exchange",
   title: "Exchange",
+  keep: true,
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
     if (left?.table === tables[0] && left.turn === palette.turn) {

@@ -257,6 +257,7 @@ function summed(liveness, kinds) {
 export const liveness = {
   name: "liveness",
   title: "Liveness",
+  keep: true,
   async show(context) {
     const [summary, moments, table] = await Promise.all([context.json("summary"), context.table("moments"), context.table("liveness")]);
     const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));

@@ -274,6 +274,7 @@ const sentence = (/** @type {string} */ text) => text[0].toUpperCase() + text.sl
 export const memory = {
   name: "memory",
   title: "Memory",
+  keep: true,
   async show(context) {
     const [summary, table] = await Promise.all([context.json("summary"), context.table("tiles")]);
     const page = new MemoryPage(context, summary, new Tiles(summary, whole(table, "the tiles' memory")));

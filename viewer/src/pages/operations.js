@@ -329,6 +329,7 @@ class OperationsPage {
 export const operations = {
   name: "operations",
   title: "Operations",
+  keep: true,
   async show(context) {
     const [table, sets, summary] = await Promise.all([context.table("operations"), context.table("sets"), context.json("summary")]);
     const page = new OperationsPage(context, table, sets, summary);

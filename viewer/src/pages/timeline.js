@@ -318,6 +318,7 @@ let left = null;
 export const timeline = {
   name: "timeline",
   title: "Timeline",
+  keep: true,
   async show(context) {
     const names = ["operations", "moments", "sets", "columns", "traffic", "pipeline"];
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
