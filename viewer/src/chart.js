@@ -50,14 +50,10 @@ export function fill(g, name, hatch) {
   return pattern;
 }
 
-/** How often the theme has changed: what was drawn at another count is drawn anew. */
-export const palette = { turn: 0 };
-
 /** Forget colours and hatches: the theme has changed. */
 export function forgetFills() {
   colours.clear();
   patterns.clear();
-  palette.turn++;
 }
 
 /**

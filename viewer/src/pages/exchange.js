@@ -1,7 +1,7 @@
 // Who sends to whom: between groups of tiles, between IPUs, and which operations it is for.
 
 import "./exchange.css";
-import { Chart, colour, fill, palette, tag } from "../chart.js";
+import { Chart, colour, fill, tag } from "../chart.js";
 import { card, heading, make, note, say, table } from "../dom.js";
 import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
@@ -217,10 +217,6 @@ function behind(e) {
   ];
 }
 
-/** The page as it was left, for whoever comes back: its sums and its list take a while to make.
- * @type {{table: Table, turn: number, selection: Selection, shown: import("../main.js").Shown} | null} */
-let left = null;
-
 /** @type {import("../main.js").Page} */
 export const exchange = {
   name: "exchange",
@@ -228,11 +224,7 @@ export const exchange = {
   keep: true,
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
-    if (left?.table === tables[0] && left.turn === palette.turn) {
-      left.shown.update?.(context.state.selection, left.selection);
-      return left.shown;
-    }
-    const { turn } = palette, traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
+    const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
     const choice = (/** @type {string} */ label, /** @type {(value: string) => void} */ then) => { const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) })); return node; };
     const scope = choice("Of what", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
     const over = choice("Which bytes", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
@@ -260,8 +252,7 @@ export const exchange = {
     };
     refresh();
     const most = [make("div", null, make("h3", null, "They send most"), senders.node), make("div", null, make("h3", null, "They receive most"), receivers.node)];
-    /** @type {import("../main.js").Shown} */
-    const page = {
+    return {
       node: make("section", null,
         heading("Who sends to whom"), cards,
         traffic.header.thinned ? note("This saved page was made without who sends to whom: open the report itself with `abele view`.") : null,
@@ -278,8 +269,6 @@ export const exchange = {
         if (key !== e.key || now.search !== before.search || now.operation !== before.operation) list.refill();
         return true;
       },
-      close: () => { left = { table: tables[0], turn, selection: context.state.selection, shown: page }; },
     };
-    return page;
   },
 };

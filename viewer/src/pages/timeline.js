@@ -1,6 +1,6 @@
 // What does each tile do, and when: the whole program, the part in sight, its tiles, and the chosen step.
 
-import { colour, legend, palette } from "../chart.js";
+import { colour, legend } from "../chart.js";
 import { heading, make, note, say } from "../dom.js";
 import { plain, seconds, where } from "../format.js";
 import { Line, PARTS, at } from "../line.js";
@@ -310,10 +310,6 @@ function tools(t) {
   };
 }
 
-/** The page as it was left, for whoever comes back: its line and its raster take a while to make.
- * @type {{table: Table, turn: number, selection: Selection, shown: import("../main.js").Shown} | null} */
-let left = null;
-
 /** @type {import("../main.js").Page} */
 export const timeline = {
   name: "timeline",
@@ -322,21 +318,15 @@ export const timeline = {
   async show(context) {
     const names = ["operations", "moments", "sets", "columns", "traffic", "pipeline"];
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
-    if (left?.table === found[0] && left.turn === palette.turn) {
-      left.shown.update?.(context.state.selection, left.selection);
-      return left.shown;
-    }
     const t = new Timeline(context, summary, Object.fromEntries(names.map((name, i) => [name, found[i]])));
     if (!t.line.count) return { node: make("section", null, note("This saved page was made without the program over time: open the report itself with `abele view`.")) };
     const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
-    const { turn } = palette;
     let shown = t.chosen();
     const bar = tools(t), chosen = make("div", null, step(t));
     const entries = /** @type {[string, string, number][]} */ (PARTS.filter((name) => line.has(name)).map((name) => [name, name, HATCH[name]]));
     t.told();
-    /** @type {import("../main.js").Shown} */
-    const page = {
+    return {
       node: make("section", null,
         heading("The whole program, and what of it is in sight"), strip.node, bar.window, inSight.node,
         legend([...entries, ["waits", "idle", 0]]),
@@ -355,11 +345,7 @@ export const timeline = {
         t.repaint();
         return true;
       },
-      close: () => {
-        clearTimeout(t.timer);
-        left = { table: found[0], turn, selection: context.state.selection, shown: page };
-      },
+      close: () => clearTimeout(t.timer),
     };
-    return page;
   },
 };
