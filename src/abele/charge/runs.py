@@ -130,12 +130,18 @@ def merged(stops: np.ndarray, values: np.ndarray) -> Runs:
 
 def largest(columns: Iterable[Runs]) -> Runs:
     """The largest of several columns on each tile."""
-    stops, values = together(list(columns))
+    columns = list(columns)
+    if all(column is columns[0] for column in columns):
+        return columns[0]
+    stops, values = together(columns)
     return merged(stops, reduce(np.maximum, values))
 
 
 def added(terms: Sequence[tuple[Runs, int]]) -> Runs:
     """The sum of columns, each taken so many times."""
+    terms = [term for term in terms if term[1]] or terms[:1]
+    if len(terms) == 1 and terms[0][1] == 1:
+        return terms[0][0]
     stops, values = together([column for column, _ in terms])
     return merged(stops, reduce(np.add, (each * times for each, (_, times) in zip(values, terms, strict=True))))
 
