@@ -100,16 +100,17 @@ const measures = [
       for (let i = 0; i < rounds; i++) for (const word of words) times.push(await searched(page, word));
       found.push({ name: "filter of 300,000 operations", value: median(times), limit: 50, unit: "ms", rounds: times.length });
       await page.keyboard.press("Escape");
-      for (const name of pages) await changed(page, "#" + name);
-      const medians = [];
+      for (const name of pages) {
+        const once = await changed(page, "#" + name);
+        if (name !== "operations") found.push({ name: `first change to the page ${name}, 300,000 operations, data fetched`, value: once, limit: 1000, unit: "ms", rounds: 1 });
+      }
       for (const name of pages) {
         const times = [];
         for (let i = 0; i < rounds; i++) {
           await changed(page, name === "verdict" ? "#operations" : "#verdict");
           times.push(await changed(page, "#" + name));
         }
-        medians.push(median(times));
-        found.push({ name: `change to the page ${name}, 300,000 operations`, value: median(times), limit: 150, unit: "ms", rounds });
+        found.push({ name: `change to the page ${name}, 300,000 operations, seen before`, value: median(times), limit: 150, unit: "ms", rounds });
       }
       const session = await page.context().newCDPSession(page);
       await session.send("HeapProfiler.collectGarbage");
