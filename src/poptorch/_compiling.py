@@ -23,7 +23,7 @@ from abele.cost import Profile, cost, detail
 from abele.ir import Builder, Graph, Value, print_graph
 from abele.machine.system import System, find_system, list_systems
 from abele.report.saved import saved_page
-from abele.report.shown import Shown
+from abele.report.shown import NAME, Shown
 from abele.report.store import record, sources_of, write
 from abele.tune.options_file import RECOMPUTATION
 
@@ -267,8 +267,8 @@ def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     target.mkdir(parents=True, exist_ok=True)
     (target / "profile.json").write_text(json.dumps(document))
     records = [record(document, detail(profile, schedule, compiled.options.system))]
-    write(target / "profile.pop", records, title=compiled.name, sources=sources_of(records))
-    (target / "profile.html").write_text(saved_page(Shown(target / "profile.pop")), encoding="utf-8")
+    write(target / NAME, records, title=compiled.name, sources=sources_of(records))
+    (target / "profile.html").write_text(saved_page(Shown(target / NAME)), encoding="utf-8")
     Path(folder, "debug.cbor").write_bytes(bytes([0x78, len(DEBUG)]) + DEBUG)
 
 

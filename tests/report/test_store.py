@@ -76,7 +76,20 @@ def test_every_name_answers(file):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "p", "p/0", "p/9/summary", "p/9/sets", "p/0/raster/9/0", "p/0/../1", "source/3", "compare/0/9", "p/²/sets"],
+    [
+        "",
+        "p",
+        "p/0",
+        "p/9/summary",
+        "p/9/sets",
+        "p/0/raster/9/0",
+        "p/0/../1",
+        "source/3",
+        "compare/0/9",
+        "p/²/sets",
+        "p/²/summary",
+        "source/²",
+    ],
 )
 def test_a_name_that_there_is_not_is_refused(file, name):
     with Report(file) as report, pytest.raises(InvalidOption, match="report has no"):

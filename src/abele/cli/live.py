@@ -11,6 +11,7 @@ from pathlib import Path
 
 from abele import events
 from abele.errors import AbeleError
+from abele.report.shown import NAME as REPORT
 
 NAME = "live.jsonl"
 """The file of events in the folder of a report."""
@@ -31,7 +32,7 @@ def recorded(live: bool, report: Path | None, script: Path) -> Iterator[Path | N
     with events.opened(events.Recorder(folder / NAME)) as recorder:
         _view(recorder.path)
         yield folder
-        if (folder / "profile.pop").is_file():
+        if (folder / REPORT).is_file():
             recorder.report()
 
 

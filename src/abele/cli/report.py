@@ -88,12 +88,7 @@ def _show(document: Mapping[str, Any]) -> None:
     if wall := document.get("wall_seconds"):
         runs = document.get("runs") or 1
         out.print(f"run here: {seconds(wall)} of wall time a run, of {runs}: this computer's clock", markup=False)
-    shown = dict(document)
-    if not document["advice"]:
-        shown.pop("advice")
-    if not document.get("explanation"):
-        shown.pop("explanation", None)
-    show_fit(shown)
+    show_fit({name: value for name, value in document.items() if value or name not in ("advice", "explanation")})
     out.print()
 
 

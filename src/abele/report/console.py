@@ -115,9 +115,13 @@ def _parts(by: Mapping[str, float], whole: float, digits: int, least: float = 0.
     )
 
 
+def fit(memory: Document) -> str:
+    """Whether a program fits, in words; of its ``tile_memory``."""
+    return "fits" if memory["fits"] else f"does not fit, {size(memory['gap'])} over"
+
+
 def _memory(memory: Document) -> Text:
-    verdict = "fits" if memory["fits"] else f"does not fit, {size(memory['gap'])} over"
-    text = Text(verdict, style="green" if memory["fits"] else "bold red")
+    text = Text(fit(memory), style="green" if memory["fits"] else "bold red")
     held = f": fullest tile {size(memory['max'])} of {size(memory['limit'])}, mean {size(memory['mean'])}"
     return text.append(held, style="default not bold")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from abele.report.console import rate, seconds, share, size
+from abele.report.console import fit, rate, seconds, share, size
 from abele.report.saved import Data, saved_page
 
 LARGEST = 200 * 1024
@@ -46,9 +46,8 @@ def bundle(report: Data, summaries: Sequence[Mapping[str, Any]], full: str) -> d
 def verdict(summary: Mapping[str, Any]) -> str:
     """Does it fit, how fast is it, what next: one paragraph."""
     memory = summary["tile_memory"]
-    fits = "fits" if memory["fits"] else f"does not fit, {size(memory['gap'])} over"
     text = (
-        f"{title(summary)}: {fits} (fullest tile {size(memory['max'])} of {size(memory['limit'])}). "
+        f"{title(summary)}: {fit(memory)} (fullest tile {size(memory['max'])} of {size(memory['limit'])}). "
         f"Modelled: {seconds(summary['seconds'])} for {summary['samples']:,} samples, "
         f"{rate(summary['throughput'])} samples/s."
     )
@@ -73,8 +72,7 @@ def picture(summaries: Sequence[Mapping[str, Any]]) -> str:
         memory = summary["tile_memory"]
         whole = max(memory["limit"], memory["max"])
         parts.append(_text(0, y + 14, title(summary), "bold"))
-        state = "fits" if memory["fits"] else f"does not fit, {size(memory['gap'])} over"
-        words = f"fullest tile: {size(memory['max'])} of {size(memory['limit'])}, {state}"
+        words = f"fullest tile: {size(memory['max'])} of {size(memory['limit'])}, {fit(memory)}"
         y = _bar(parts, y + 20, words, memory["categories"], whole, size)
         limit = WIDTH * memory["limit"] / whole
         parts.append(_line(limit, y - BAR - _rows(memory["categories"]) * 16, BAR))

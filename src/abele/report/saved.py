@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from abele.report.page import page
 from abele.report.store.packet import Column, Words, decode, encode
+from abele.report.store.read import as_json
 
 LARGEST = 25 * 2**20
 """Bytes of a page."""
@@ -132,4 +133,4 @@ def _without(known: re.Pattern[str], value: Any) -> Any:
 
 
 def _json(value: Any) -> bytes:
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode())
+    return zlib.compress(as_json(value))

@@ -158,8 +158,8 @@ def _place(number: int, indices: Sequence[dict[str, Any]], what: str, name: str)
 def _joined(indices: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The index of several reports; names of programs say which report they are of."""
     programs, sources = [], []
-    for letter, index in zip("ABCDEFGH", indices, strict=False):
-        programs += [p | {"name": f"{letter}: {p['name']}"} for p in index["programs"]]
+    for place, index in enumerate(indices):
+        programs += [p | {"name": f"{chr(ord('A') + place)}: {p['name']}"} for p in index["programs"]]
         sources += index["sources"]
     programs = [program | {"id": i} for i, program in enumerate(programs)]
     titles = " | ".join(index["title"] for index in indices)

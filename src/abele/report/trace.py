@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from abele.report.store import Packet, Report
-
-PHASES = ("sync", "exchange", "compute", "host")
+from abele.report.store.schema import PHASES
 
 MOST_PHASED = 50_000
 """In a program of more moments, what is within an operation is left out: a browser is to open it."""

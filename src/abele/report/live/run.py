@@ -15,6 +15,7 @@ from abele.events import Event
 from abele.report.live.advice import advice
 from abele.report.live.metrics import exposition
 from abele.report.live.tail import Tail
+from abele.report.shown import NAME
 
 PERIOD = 0.1
 """Seconds between two messages to a reader, and between two looks at the file."""
@@ -112,7 +113,7 @@ class FollowedRun:
     @property
     def report(self) -> Path | None:
         """The report of the run, when there is one."""
-        found = self.path.with_name("profile.pop")
+        found = self.path.with_name(NAME)
         return found if self.state.reported and found.is_file() else None
 
     def metrics(self) -> str:

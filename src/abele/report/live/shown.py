@@ -13,6 +13,7 @@ from abele import __version__
 from abele.errors import AbeleError, InvalidOption
 from abele.report.live.run import FollowedRun
 from abele.report.shown import Shown
+from abele.report.store.read import JSON, as_json
 from abele.report.store.schema import SCHEMA
 
 
@@ -36,7 +37,7 @@ class ShownRun:
             return self._report(name).resource(name)
         shown = self._now()
         index = _EMPTY if shown is None else json.loads(shown.resource(name)[0])
-        return json.dumps(index | {"live": True}).encode(), "application/json"
+        return as_json(index | {"live": True}), JSON
 
     def compressed(self, name: str) -> tuple[bytes, str]:
         """The same, compressed by zlib."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from abele.report.store.schema import PHASES
+
 MOMENTS, TILES = 16, 4
 """Moments (tiles) of a bin that one of the next level holds."""
 
@@ -83,8 +85,7 @@ class _Cells:
         self.rate = np.asarray(sets["exchange"], float)[order] / np.maximum(columns.most(self.received), 1)
         operation = like[np.asarray(moments["operation"])]
         self.first, self.last = (np.searchsorted(owner, operation, side) for side in ("left", "right"))
-        parts = ("sync", "exchange", "compute", "host")
-        self.length = np.sum([np.asarray(moments[name], float) for name in parts], axis=0)
+        self.length = np.sum([np.asarray(moments[name], float) for name in PHASES], axis=0)
 
     def binned(self, own: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
         """Bins of level 1 of these moments: ``work`` and ``exchange``, each ``max``, ``min`` and ``sum``."""

@@ -13,7 +13,7 @@ from typing import Any
 from abele.errors import BadReport, InvalidOption, suggest
 from abele.report.store.compare import compare
 from abele.report.store.packet import Packet, decode
-from abele.report.store.schema import APPLICATION, SCHEMA, TABLES
+from abele.report.store.schema import ADVICE, APPLICATION, SCHEMA, TABLES
 
 JSON, PACKET = "application/json", "application/octet-stream"
 """Content types of resources."""
@@ -80,12 +80,10 @@ class Report:
 
     def advice(self, program: int = 0) -> list[dict[str, Any]]:
         """The advice on a program, in the order in which it was found."""
-        with self._lock:
-            cursor = self._file.execute("select * from advice where program = ? order by id", (program,))
-            names = [each[0] for each in cursor.description]
-            rows = [dict(zip(names, row, strict=True)) for row in cursor]
+        names = ("id", *ADVICE)
+        found = self._ask(f"select {', '.join(names)} from advice where program = ? order by id", program)
+        rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in found]
         for row in rows:
-            del row["program"]
             row["settings"] = json.loads(row["settings"] or "{}")
             row["fits"] = None if row["fits"] is None else bool(row["fits"])
         return rows
@@ -121,7 +119,7 @@ class Report:
     def _stored(self, name: str) -> bytes:
         """A packet as it lies in the file, compressed."""
         parts = name.split("/", 2)
-        if len(parts) == 3 and parts[0] == "p" and parts[1].isascii() and parts[1].isdigit():
+        if len(parts) == 3 and parts[0] == "p" and parts[1].isdecimal():
             rows = self._ask("select data from packet where program = ? and name = ?", int(parts[1]), parts[2])
             if rows:
                 return rows[0][0]
@@ -148,11 +146,11 @@ class Report:
         match name.split("/"):
             case ["index"]:
                 return self.index()
-            case ["p", program, "summary"] if program.isdigit():
+            case ["p", program, "summary"] if program.isdecimal():
                 return self.summary(int(program))
-            case ["source", number] if number.isdigit():
+            case ["source", number] if number.isdecimal():
                 return self.source(int(number))
-            case ["compare", a, b] if a.isdigit() and b.isdigit():
+            case ["compare", a, b] if a.isdecimal() and b.isdecimal():
                 return self.compare(int(a), int(b))
         return None
 

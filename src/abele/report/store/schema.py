@@ -30,23 +30,10 @@ ADVICE += ("error",)
 TABLES: dict[str, tuple[str, ...]] = {
     "operations": (
         *("id", "parent", "key", "kind", "name", "function", "callee", "like", "layer", "file", "line", "stage", "ipu"),
-        *(
-            "phase",
-            "times",
-            "count",
-            "cycles",
-            "own",
-            "compute",
-            "exchange",
-            "links",
-            "sync",
-            "host",
-            "bubble",
-            "overhead",
-        ),
+        *("phase", "times", "count", "cycles", "own"),
+        *("compute", "exchange", "links", "sync", "host", "bubble", "overhead"),
         *("flops", "vertices", "exchange_bytes", "link_bytes", "replica_bytes", "streamed_bytes", "code_bytes"),
-        *("busy", "balance"),
-        *("types", "stream"),
+        *("busy", "balance", "types", "stream"),
     ),
     "sets": (
         *("id", "operation", "place", "vertex", "vertices", "compute", "sync", "exchange", "links", "busy"),
@@ -70,25 +57,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 OPEN = ("liveness", "tiles")
 """Packets with columns beyond those that ``TABLES`` names."""
 
-TEXTS = frozenset(
-    {
-        "key",
-        "kind",
-        "name",
-        "function",
-        "callee",
-        "like",
-        "layer",
-        "file",
-        "phase",
-        "types",
-        "stream",
-        "vertex",
-        "source",
-    }
-    | {"type", "category"}
-)
+TEXTS = {"key", "kind", "name", "function", "callee", "layer", "file", "phase", "types", "stream"}
+TEXTS |= {"vertex", "source", "type", "category"}
 """Columns of words; all others are numbers."""
+
+PHASES = ("sync", "exchange", "compute", "host")
+"""Columns of ``moments``: what a moment is made of, in the order in which it runs."""
 
 RASTER = tuple(f"{what}.{how}" for what in ("work", "exchange") for how in ("max", "min", "sum"))
 """Columns of a raster: a row for each bin of moments and, within it, of tiles."""

@@ -23,7 +23,6 @@ from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA,
 LEVEL = 3
 """Of zlib: beyond it tables get little smaller and take much longer to write."""
 
-
 _NONE = np.empty(0, np.int32)
 
 
@@ -88,14 +87,6 @@ def write(
         ) from error
     finally:
         fresh.unlink(missing_ok=True)
-
-
-def add_advice(path: str | Path, program: int, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Put advice into a report that is there, in the place of the program's former one."""
-    with closing(sqlite3.connect(path)) as file:
-        file.execute("delete from advice where program = ?", (program,))
-        _advice(file, program, rows)
-        file.commit()
 
 
 def _program(file: sqlite3.Connection, number: int, program: ProgramRecord) -> None:
