@@ -31,6 +31,9 @@ OUTPUTS = ("loss", "all")
 """What a training step returns to the host for every micro-batch: the loss alone, or all that the model returns (as
 ``poptorch.OutputMode.All``)."""
 
+CAPTURED = ("batch", "train", "half", "small", "output")
+"""Settings with which a model is captured (of ``load``); the others are the compiler's (of ``compile_options``)."""
+
 
 @dataclass
 class Loaded:

@@ -14,7 +14,6 @@ import typer
 
 from abele import programs
 from abele.advice import BUDGET, DEFAULTS, Program, advise, profile_command
-from abele.advice.records import CAPTURED
 from abele.cli import app
 from abele.compile import compile_graph
 from abele.cost import Profile, cost
@@ -159,9 +158,9 @@ def perceptron() -> Callable[..., Program]:
 
         def profile(changed: Mapping[str, Any]) -> Profile:
             now = {**asked, **changed}
-            loaded = programs.load("mlp", small=True, **{n: now[n] for n in CAPTURED if n != "small"})
+            loaded = programs.load("mlp", small=True, **{n: now[n] for n in programs.CAPTURED if n != "small"})
             options = programs.compile_options(
-                loaded, system="m2000", **{n: v for n, v in now.items() if n not in CAPTURED}
+                loaded, system="m2000", **{n: v for n, v in now.items() if n not in programs.CAPTURED}
             )
             samples = now["batch"] * now["accumulate"] * now["replicas"]
             return cost(compile_graph(loaded.graph, options).schedule, options.system, samples=samples)

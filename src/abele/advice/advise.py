@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Any
 
 from abele.advice import fit, speed
-from abele.advice.records import CAPTURED, Advice, Change, Program, tried
+from abele.advice.records import Advice, Change, Program, tried
+from abele.programs import CAPTURED
 
 BUDGET = 12
 """Programs compiled, at most, in search of what makes one faster."""

@@ -12,9 +12,6 @@ from abele import programs
 from abele.cost.profile import Profile
 from abele.errors import AbeleError
 
-CAPTURED = ("batch", "train", "half", "small", "output")
-"""Settings with which a model is captured; the others are the compiler's."""
-
 DEFAULTS: Mapping[str, Any] = {
     name: parameter.default
     for function in (programs.load, programs.compile_options)

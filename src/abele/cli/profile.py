@@ -228,21 +228,12 @@ class _Asked:
         loaded: programs.Loaded | None = None,
     ) -> None:
         self.model, self.system, self.settings, self.cache, self.tell = model, system, settings, cache, tell
-        s = settings
         tell(model, "capture")
-        self.loaded = loaded or programs.load(
-            model,
-            batch=s["batch"],
-            train=s["train"],
-            half=s["half"],
-            small=s["small"],
-            weights=weights,
-            output=s["output"],
-        )
-        apart = ("batch", "train", "half", "small", "output")
-        asked = {name: value for name, value in s.items() if name not in apart}
-        self.options = programs.compile_options(self.loaded, system=system, **asked)
-        self.samples = self.loaded.batch * s["accumulate"] * s["replicas"]
+        captured = {name: settings[name] for name in programs.CAPTURED}
+        self.loaded = loaded or programs.load(model, weights=weights, **captured)
+        others = {name: value for name, value in settings.items() if name not in captured}
+        self.options = programs.compile_options(self.loaded, system=system, **others)
+        self.samples = self.loaded.batch * settings["accumulate"] * settings["replicas"]
 
     @cached_property
     def compiled(self) -> CompiledProgram:
@@ -329,13 +320,12 @@ class _Asked:
 
     def _changed(self, changed: Mapping[str, Any]) -> Profile:
         """The profile with changed settings; the model is captured again where they say so."""
-        from abele.advice.records import CAPTURED
 
         def quiet(program: str, step: str) -> None:
             """The advice's own words stay in sight."""
 
         settings, loaded = {**self.settings, **changed}, self.loaded
-        if any(name in CAPTURED for name in changed):
+        if any(name in programs.CAPTURED for name in changed):
             loaded = None
         return _Asked(self.model, self.system, settings, self.cache, quiet, loaded=loaded).charged
 
