@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench golden viewer clean
+.PHONY: demo test lint bench speed golden viewer clean
 
 demo: $(STAMP)
 	$(BIN)/python -m abele run --system m2000 --system bow-2000 --advice --report out/demo examples/digits.py
@@ -25,6 +25,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# How long a person waits for the report in the browser; more than twice a limit is an error.
+speed: $(STAMP)
+	@if $(MODULES); then $(BIN)/python -m benchmarks viewer --rounds 3; else echo "$$why: the viewer's speed is not measured"; fi
 
 golden: $(STAMP)
 	$(BIN)/python -m tests.zoo.golden
