@@ -2,6 +2,7 @@
 
 import { Chart, colour, fill } from "./chart.js";
 import { table } from "./dom.js";
+import { signed } from "./format.js";
 
 const ROW = 22, VALUES = 130; // pixels
 const NEAR = 0.5; // differences that span less than this share of the wholes are drawn larger, the wholes cut off
@@ -12,14 +13,13 @@ const NEAR = 0.5; // differences that span less than this share of the wholes ar
  * @param {string} label @param {(value: number) => string} show
  */
 export function differences(a, b, steps, label, show) {
-  const signed = (/** @type {number} */ value) => (value > 0 ? "+" : value < 0 ? "−" : "") + show(Math.abs(value));
   let at = a.value, low = Math.min(a.value, b.value), high = Math.max(a.value, b.value);
   const rows = [{ name: a.name, from: 0, to: a.value, text: show(a.value), hue: "soft", hatch: 0, step: /** @type {Step | null} */ (null) },
     ...steps.map((step) => {
       const from = at;
       at += step.difference;
       [low, high] = [Math.min(low, at), Math.max(high, at)];
-      return { name: step.name, from, to: at, text: signed(step.difference), hue: step.difference > 0 ? "bubble" : "compute", hatch: step.difference > 0 ? 1 : 0, step };
+      return { name: step.name, from, to: at, text: signed(step.difference, show), hue: step.difference > 0 ? "bubble" : "compute", hatch: step.difference > 0 ? 1 : 0, step };
     }),
     { name: b.name, from: 0, to: b.value, text: show(b.value), hue: "soft", hatch: 0, step: null }];
   const cut = low > 0 && high - low < NEAR * high ? Math.max(0, low - (high - low) * 0.4) : 0;

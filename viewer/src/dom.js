@@ -25,6 +25,18 @@ export const note = (text) => make("p", { class: "note" }, text);
 export const card = (name, value, more, kind) =>
   make("div", { class: "card" }, make("small", null, name), make("b", { class: kind }, value), more ? make("small", null, more) : null);
 
+/** What went wrong, in the place of what was to be shown. @param {unknown} error @param {string} [what] was to be done */
+export const problem = (error, what = "") => make("p", { class: "problem", role: "alert" }, what + (error instanceof Error ? error.message : String(error)));
+/** A button for something that is so or not. @param {string} text @param {boolean} pressed @param {() => void} onclick */
+export const toggle = (text, pressed, onclick) => make("button", { "aria-pressed": String(pressed), onclick }, text);
+
+/** One of several. @param {string} label @param {[string | number, string][]} entries values and words @param {string | number} now @param {(value: string) => void} then */
+export function select(label, entries, now, then) {
+  const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) }, ...entries.map(([value, text]) => make("option", { value }, text))));
+  node.value = String(now);
+  return node;
+}
+
 /** Say something to those who do not see the page. @param {string} text */
 export function say(text) {
   const said = document.getElementById("said");

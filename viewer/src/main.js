@@ -2,7 +2,8 @@
 
 import "./style.css";
 import { forgetFills } from "./chart.js";
-import { copy, make } from "./dom.js";
+import { copy, make, problem, select } from "./dom.js";
+import { titled } from "./format.js";
 import { open } from "./source.js";
 import { State, encoded } from "./state.js";
 import { pages } from "./pages/index.js";
@@ -29,8 +30,8 @@ class Frame {
     if (source.index.live && !location.hash) this.state.set({ page: "live" }, true);
     this.main = make("main", { id: "main", tabindex: -1 });
     this.nav = make("nav", { "aria-label": "Pages" });
-    this.programs = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Program", onchange: () => this.state.set({ program: Number(this.programs.value), operation: null, ipu: null, tile: null, from: null, to: null }) },
-      ...source.index.programs.map((p) => make("option", { value: p.id }, [p.name, p.mode, "on", p.system].filter(Boolean).join(" ")))));
+    this.programs = select("Program", source.index.programs.map((p) => [p.id, titled(p)]), "",
+      (program) => this.state.set({ program: Number(program), operation: null, ipu: null, tile: null, from: null, to: null }));
     this.help = this.#help();
     /** @type {import("./main.js").Shown | null} */
     this.shown = null;
@@ -93,7 +94,7 @@ class Frame {
     } catch (error) {
       if (turn !== this.turn) return;
       this.#leave();
-      this.main.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error instanceof Error ? error.message : error)));
+      this.main.replaceChildren(problem(error));
     }
     this.main.removeAttribute("aria-busy");
     document.documentElement.dataset.shown = this.selection.page; // for tests, and for whoever waits for a page
@@ -178,5 +179,5 @@ class Frame {
 }
 
 open().then((source) => new Frame(source), (error) => {
-  document.body.append(make("main", null, make("p", { class: "problem", role: "alert" }, String(error?.message ?? error))));
+  document.body.append(make("main", null, problem(error)));
 });

@@ -16,6 +16,12 @@ export class Words {
   at(row) {
     return this.distinct[this.index[row]] ?? "";
   }
+  /** The alphabetical place of each distinct word: what rows are sorted by. */
+  ranks() {
+    const { distinct } = this, rank = new Int32Array(distinct.length);
+    [...distinct.keys()].sort((a, b) => (distinct[a] < distinct[b] ? -1 : 1)).forEach((word, place) => { rank[word] = place; });
+    return rank;
+  }
 }
 
 const MAGIC = "ABELPKT1";
@@ -55,8 +61,11 @@ export function decode(buffer) {
   };
 }
 
+/** What a saved page says of what it had no room for. @param {string} what */
+export const leftOut = (what) => `This saved page was made without ${what}: open the report itself with \`abele view\`.`;
+
 /** A table that a saved page holds whole, or an error that says what is left out. @param {Table} table @param {string} what */
 export function whole(table, what) {
-  if (table.header.thinned) throw new Error(`This saved page was made without ${what}: open the report itself with \`abele view\`.`);
+  if (table.header.thinned) throw new Error(leftOut(what));
   return table;
 }

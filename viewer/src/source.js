@@ -1,7 +1,7 @@
 // Where the data come from: the server that sent this page, or the page itself when it was saved as one file.
 // Both know the same names (docs/report_store.md), and each is asked for once.
 
-import { decode } from "./packet.js";
+import { decode, leftOut } from "./packet.js";
 
 /**
  * @typedef {import("./packet.js").Table} Table
@@ -68,7 +68,7 @@ function inPage(held) {
   return {
     get: async (/** @type {string} */ name) => {
       const text = held[name];
-      if (text === undefined) throw new Error(`This saved page was made without ${name}: open the report itself with \`abele view\`.`);
+      if (text === undefined) throw new Error(leftOut(name));
       const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
       return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
     },

@@ -31,7 +31,7 @@ export class TensorGrid {
     this.rows = new Int32Array(0);
     /** All tensors in the order of a column, once it was asked for. @type {Map<number, Int32Array>} */
     this.known = new Map();
-    const words = (/** @type {import("../packet.js").Words} */ column) => { const rank = ranks(column.distinct); return (/** @type {number} */ a, /** @type {number} */ b) => rank[column.index[a]] - rank[column.index[b]]; };
+    const words = (/** @type {import("../packet.js").Words} */ column) => { const rank = column.ranks(); return (/** @type {number} */ a, /** @type {number} */ b) => rank[column.index[a]] - rank[column.index[b]]; };
     const texts = (/** @type {(row: number) => string} */ text) => (/** @type {number} */ a, /** @type {number} */ b) => { const x = text(a), y = text(b); return x < y ? -1 : x > y ? 1 : 0; };
     const numbers = (/** @type {ArrayLike<number>} */ values) => (/** @type {number} */ a, /** @type {number} */ b) => values[a] - values[b];
     const full = (/** @type {number} */ r) => [tensors.name(r), tensors.layer(r), tensors.where(r)].filter(Boolean).join("\n");
@@ -125,10 +125,3 @@ export class TensorGrid {
 
 /** Bytes, where they are known. @param {number} x */
 export const size = (x) => (Number.isNaN(x) ? "–" : bytes(x));
-
-/** The alphabetical place of each word. @param {string[]} words */
-function ranks(words) {
-  const rank = new Int32Array(words.length);
-  [...words.keys()].sort((a, b) => (words[a] < words[b] ? -1 : 1)).forEach((word, place) => { rank[word] = place; });
-  return rank;
-}

@@ -1,6 +1,6 @@
 // The list of what lies on a tile, with its search and what is told of the one that is chosen.
 
-import { heading, make } from "../dom.js";
+import { heading, make, select } from "../dom.js";
 import { bytes, many } from "../format.js";
 import { encoded, viewOf, viewWith } from "../state.js";
 import { size, TensorGrid } from "./tensor_grid.js";
@@ -49,8 +49,7 @@ export function searchBox(state) {
 
 /** A choice that the page keeps in the address. @param {import("../state.js").State} state @param {string} option @param {string} label @param {[string, string][]} entries value and words; the first is usual */
 export function choice(state, option, label, entries) {
-  const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => state.set({ view: viewWith(state.selection, { [option]: node.value }) }, true) },
-    ...entries.map(([value, text]) => make("option", { value }, text))));
+  const node = select(label, entries, "", (value) => state.set({ view: viewWith(state.selection, { [option]: value }) }, true));
   const follow = () => { const now = viewOf(state.selection).get(option) ?? ""; node.value = entries.some(([value]) => value === now) ? now : ""; };
   follow();
   return { node, follow };

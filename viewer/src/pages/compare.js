@@ -1,8 +1,8 @@
 // Two programs held against each other: what the one takes more or less than the other, and where.
 
 import { differences } from "../difference.js";
-import { card, heading, make, note, table } from "../dom.js";
-import { bytes, cycles, percent, plain, seconds, short } from "../format.js";
+import { card, heading, make, note, select, table } from "../dom.js";
+import { bytes, cycles, percent, plain, seconds, short, signed, titled } from "../format.js";
 import { Grid } from "../grid.js";
 import { matching } from "../optree.js";
 import { partsBar } from "../parts.js";
@@ -23,11 +23,9 @@ const ONE = "There is one program in this report. Hold another against it: abele
 /** What happened to an operation from the one program to the other. @param {Row} row */
 const fate = (row) => (row.a === null ? "added" : row.b === null ? "removed" : row.difference ? "changed" : "same");
 const WORDS = { added: "only in B", removed: "only in A", changed: "changed", same: "the same" };
-const signed = (/** @type {number} */ value, /** @type {(x: number) => string} */ show) => (value > 0 ? "+" : value < 0 ? "−" : "") + show(Math.abs(value));
 /** A change as a factor or a share, whatever says it better. @param {number} a @param {number} b */
 const change = (a, b) => (!a || !b || a === b ? "" : b / a >= 2 ? `× ${plain(b / a)}` : a / b >= 2 ? `÷ ${plain(a / b)}` : signed(b / a - 1, (x) => percent(x, 1)));
 const clock = (/** @type {any} */ summary) => (summary.clock_hz / 1e9).toPrecision(3) + " GHz";
-const named = (/** @type {Program} */ p) => [p.name, p.mode, "on", p.system].filter(Boolean).join(" ");
 
 class ComparePage {
   /** @param {Context} context @param {Program} other @param {Compared} compared @param {[any, any]} summaries */
@@ -42,11 +40,8 @@ class ComparePage {
     this.drawn = "";
     this.filtered = "";
     const { programs } = context.source.index;
-    const choice = (/** @type {string} */ label, /** @type {number} */ chosen, /** @type {(id: number) => void} */ set) => {
-      const select = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => set(Number(select.value)) },
-        ...programs.map((p) => make("option", { value: p.id, selected: p.id === chosen }, named(p)))));
-      return make("label", null, label + " ", select);
-    };
+    const choice = (/** @type {string} */ label, /** @type {number} */ chosen, /** @type {(id: number) => void} */ set) =>
+      make("label", null, label + " ", select(label, programs.map((p) => [p.id, titled(p)]), chosen, (id) => set(Number(id))));
     this.picture = make("div");
     this.by = this.#buttons("Differences by", BY, "by");
     this.only = this.#buttons("Operations that are", ONLY, "only");

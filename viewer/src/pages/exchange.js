@@ -2,9 +2,10 @@
 
 import "./exchange.css";
 import { Chart, colour, fill, tag } from "../chart.js";
-import { card, heading, make, note, say, table } from "../dom.js";
+import { card, heading, make, note, say, select, table } from "../dom.js";
 import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
+import { leftOut } from "../packet.js";
 import { changed, numbers, word } from "../view.js";
 import { Flows, Scope } from "./exchange/flows.js";
 import { heat, shadeKey } from "./exchange/heat.js";
@@ -225,10 +226,8 @@ export const exchange = {
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
     const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
-    const choice = (/** @type {string} */ label, /** @type {(value: string) => void} */ then) => { const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) })); return node; };
-    const scope = choice("Of what", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
-    const over = choice("Which bytes", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
-    over.append(make("option", { value: "tiles" }, "Received by tiles"), make("option", { value: "links" }, "Over links"));
+    const scope = select("Of what", [], "", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
+    const over = select("Which bytes", [["tiles", "Received by tiles"], ["links", "Over links"]], "tiles", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
     const whole = make("button", { onclick: () => e.set({ pair: null, cell: null }) }, "All IPUs");
     const cards = make("div", { class: "cards" }), told = make("span", { class: "note" }), groupTitle = make("h3"), detail = make("div", { class: many ? "exchange-detail" : null, "aria-live": "polite" });
     const groups = groupHeat(e), ipus = many ? ipuHeat(e) : null, senders = hottest(e, "from"), receivers = hottest(e, "to"), key = shadeKey(() => e.matrix), list = byOperation(e);
@@ -255,7 +254,7 @@ export const exchange = {
     return {
       node: make("section", null,
         heading("Who sends to whom"), cards,
-        traffic.header.thinned ? note("This saved page was made without who sends to whom: open the report itself with `abele view`.") : null,
+        traffic.header.thinned ? note(leftOut("who sends to whom")) : null,
         make("div", { class: "tools" }, scope, e.hasLinks ? over : null, whole, told),
         make("div", { class: "exchange-sides" },
           make("div", null, groupTitle, groups.node, key.node),

@@ -2,7 +2,7 @@
 
 import "./memory.css";
 import { legend } from "../chart.js";
-import { card, heading, make, note } from "../dom.js";
+import { card, heading, make, note, problem, toggle } from "../dom.js";
 import { bytes, cycles, many, percent, plain, where } from "../format.js";
 import { whole } from "../packet.js";
 import { encoded, viewOf, viewWith } from "../state.js";
@@ -109,15 +109,14 @@ class LivenessPage {
 
   #toolbar() {
     const { options } = this, chosen = this.chosen(), last = Math.max(0, this.line.count - 1);
-    const button = (/** @type {string} */ text, /** @type {boolean} */ pressed, /** @type {() => void} */ onclick) => make("button", { "aria-pressed": String(pressed), onclick }, text);
     const moment = (/** @type {string} */ label, /** @type {number | undefined} */ value, /** @type {(moment: number) => Partial<Selection>} */ change) => {
       const box = /** @type {HTMLInputElement} */ (make("input", { type: "number", min: 0, max: last, value, "aria-label": label, style: "width:96px",
         onchange: () => { if (box.value !== "" && box.valueAsNumber >= 0) this.state.set(change(Math.min(last, Math.floor(box.valueAsNumber)))); } }));
       return box;
     };
     refill(this.tools,
-      button("By moment", this.axis() === "moments", () => this.#option({ axis: null })), button("By cycles", this.axis() === "cycles", () => this.#option({ axis: "cycles" })),
-      button(options.scale === "fullest" ? "Scale: the peak" : "Scale: the limit", options.scale === "fullest", () => this.#option({ scale: options.scale === "fullest" ? null : "fullest" })),
+      toggle("By moment", this.axis() === "moments", () => this.#option({ axis: null })), toggle("By cycles", this.axis() === "cycles", () => this.#option({ axis: "cycles" })),
+      toggle(options.scale === "fullest" ? "Scale: the peak" : "Scale: the limit", options.scale === "fullest", () => this.#option({ scale: options.scale === "fullest" ? null : "fullest" })),
       make("label", null, "moments ", moment("First moment", chosen?.[0], (from) => ({ from, to: Math.max(from, chosen?.[1] ?? from) }))),
       make("label", null, "to ", moment("Last moment", chosen?.[1], (to) => ({ to, from: Math.min(to, chosen?.[0] ?? to) }))),
       ...(chosen ? [make("button", { onclick: () => this.state.set({ from: null, to: null }) }, "Choose none")] : []),
@@ -167,7 +166,7 @@ class LivenessPage {
       this.#fillTightest(tensors);
       this.#follow();
     } catch (error) {
-      this.lives.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error instanceof Error ? error.message : error)));
+      this.lives.replaceChildren(problem(error));
     }
     this.lives.removeAttribute("aria-busy");
     this.node.setAttribute("data-ready", "");

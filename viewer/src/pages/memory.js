@@ -2,7 +2,7 @@
 
 import "./memory.css";
 import { legend } from "../chart.js";
-import { card, heading, make, note, table } from "../dom.js";
+import { card, heading, make, note, problem, select, table, toggle } from "../dom.js";
 import { bytes, many, percent, plain } from "../format.js";
 import { Grid } from "../grid.js";
 import { whole } from "../packet.js";
@@ -96,23 +96,20 @@ class MemoryPage {
 
   #toolbar() {
     const { tiles, options } = this, map = options.as === "map", moment = this.momentChosen();
-    const button = (/** @type {string} */ text, /** @type {boolean} */ pressed, /** @type {() => void} */ onclick) => make("button", { "aria-pressed": String(pressed), onclick }, text);
-    const chips = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "IPU", onchange: () => this.open(chips.value === "" ? null : Number(chips.value)) },
-      make("option", { value: "" }, "all IPUs"), ...Array.from({ length: tiles.ipus }, (_, i) => make("option", { value: i }, `IPU ${i}`))));
-    chips.value = String(this.ipu() ?? "");
+    const chips = select("IPU", [["", "all IPUs"], ...Array.from({ length: tiles.ipus }, (_, i) => /** @type {[number, string]} */ ([i, `IPU ${i}`]))], this.ipu() ?? "",
+      (ipu) => this.open(ipu === "" ? null : Number(ipu)));
     const number = /** @type {HTMLInputElement} */ (make("input", { type: "number", min: 0, max: tiles.each - 1, value: this.chosen() % tiles.each, "aria-label": "Tile", style: "width:84px",
       onchange: () => { if (number.value !== "" && number.valueAsNumber >= 0 && number.valueAsNumber < tiles.each) this.choose(Math.floor(this.chosen() / tiles.each) * tiles.each + Math.floor(number.valueAsNumber)); } }));
-    const kind = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Colour by", onchange: () => this.option({ kind: kind.value || null }) },
-      make("option", { value: "" }, "all that it holds"), ...this.held.kinds.map(({ name }) => make("option", { value: name }, name))));
-    kind.value = this.#kind()?.name ?? "";
+    const kind = select("Colour by", [["", "all that it holds"], ...this.held.kinds.map(({ name }) => /** @type {[string, string]} */ ([name, name]))], this.#kind()?.name ?? "",
+      (name) => this.option({ kind: name || null }));
     refill(this.tools,
-      button("Columns", !map, () => this.option({ as: null })), button("Chip map", map, () => this.option({ as: "map" })),
+      toggle("Columns", !map, () => this.option({ as: null })), toggle("Chip map", map, () => this.option({ as: "map" })),
       ...(tiles.ipus > 1 ? [chips] : []), make("label", null, "tile ", number),
-      button("Each at its own peak", moment === null, () => this.state.set({ from: null, to: null })),
-      ...(this.loaded?.tensors.sized === false ? [] : [button(`All at moment ${moment ?? this.memory.peak_moment}`, moment !== null, () => this.state.set({ from: this.memory.peak_moment, to: this.memory.peak_moment }))]),
-      button(options.scale === "fullest" ? "Scale: the fullest tile" : "Scale: the limit", options.scale === "fullest", () => this.option({ scale: options.scale === "fullest" ? null : "fullest" })),
+      toggle("Each at its own peak", moment === null, () => this.state.set({ from: null, to: null })),
+      ...(this.loaded?.tensors.sized === false ? [] : [toggle(`All at moment ${moment ?? this.memory.peak_moment}`, moment !== null, () => this.state.set({ from: this.memory.peak_moment, to: this.memory.peak_moment }))]),
+      toggle(options.scale === "fullest" ? "Scale: the fullest tile" : "Scale: the limit", options.scale === "fullest", () => this.option({ scale: options.scale === "fullest" ? null : "fullest" })),
       ...(map ? [make("label", null, "colour ", kind)] : []),
-      ...(this.options.zoom && !map ? [button("Zoom out", false, () => this.option({ zoom: null }))] : []));
+      ...(this.options.zoom && !map ? [toggle("Zoom out", false, () => this.option({ zoom: null }))] : []));
   }
 
   #kind() { return this.held.kinds.find(({ name }) => name === this.options.kind); }
@@ -181,7 +178,7 @@ class MemoryPage {
       else this.#toolbar();
       this.#fillTile();
     } catch (error) {
-      this.tile.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error instanceof Error ? error.message : error)));
+      this.tile.replaceChildren(problem(error));
     }
     this.tile.removeAttribute("aria-busy");
     this.node.setAttribute("data-ready", "");

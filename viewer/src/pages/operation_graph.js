@@ -1,7 +1,7 @@
 // The flow of data between operations, drawn: to be moved, zoomed, folded, and walked with the keyboard.
 
 import { Chart, colour } from "../chart.js";
-import { make, note, say, table } from "../dom.js";
+import { make, note, problem, say, table } from "../dom.js";
 import { bytes, many, plain } from "../format.js";
 import { boxCount, graphOf, inOrder, laidOut, MOST_BOXES, opened, TALL, WIDE } from "../graph.js";
 
@@ -95,7 +95,7 @@ export class OperationGraph {
       this.#look(this.options.chosen());
     } catch (error) {
       this.graph = this.place = undefined;
-      this.problem.replaceChildren(make("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
+      this.problem.replaceChildren(problem(error));
       this.status.textContent = "";
     }
     this.chart.repaint();

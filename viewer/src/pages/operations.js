@@ -1,6 +1,6 @@
 // Where the time goes: layer, operation and compute set as a tree, as a flame by layer, and as a graph of the data.
 
-import { make, note } from "../dom.js";
+import { make, note, problem, select } from "../dom.js";
 import { bytes, cycles, flops, many, percent, plain, short, shortBytes } from "../format.js";
 import { flame } from "../flame.js";
 import { Grid } from "../grid.js";
@@ -112,11 +112,9 @@ class OperationsPage {
     return treeOf(this.found, this.grouping);
   }
 
-  /** @template {string} T @param {string} label @param {[T, ...any][]} options @param {() => T} current @param {(value: T) => void} picked */
+  /** @template {string} T @param {string} label @param {[T, string][]} options @param {() => T} current @param {(value: T) => void} picked */
   #choice(label, options, current, picked) {
-    const select = /** @type {HTMLSelectElement} */ (make("select", { onchange: () => picked(/** @type {T} */ (select.value)) }, ...options.map(([value, name]) => make("option", { value }, name ?? value))));
-    select.value = current();
-    return make("label", null, label + " ", select);
+    return make("label", null, label + " ", select(label, options, current(), (value) => picked(/** @type {T} */ (value))));
   }
 
   /** @param {Tree} tree @param {number} node */
@@ -153,15 +151,13 @@ class OperationsPage {
     };
     /** @param {string} name @param {string} width @param {(node: number) => number} key @param {(x: number) => string} show @param {(x: number) => string} [exact] */
     const numbers = (name, width, key, show, exact) => ({ name, width, key, text: (/** @type {number} */ node) => known(key(node), show), title: (/** @type {number} */ node) => known(key(node), exact ?? plain) });
+    /** @type {Map<import("../packet.js").Words, Int32Array>} */
     const ranks = new Map();
     /** The rank of words among words, to be sorted by. @param {import("../packet.js").Words} words @param {number} row */
     const ranked = (words, row) => {
-      if (!ranks.has(words)) {
-        const rank = new Float64Array(words.distinct.length);
-        words.distinct.map((word, i) => /** @type {[string, number]} */ ([word, i])).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], place) => { rank[i] = place; });
-        ranks.set(words, rank);
-      }
-      return ranks.get(words)[words.index[row]];
+      let rank = ranks.get(words);
+      if (!rank) ranks.set(words, (rank = words.ranks()));
+      return rank[words.index[row]];
     };
     const place = (/** @type {number} */ node) => (this.tree.isGroup(node) ? "" : placeOf(table, this.tree.row(node)));
     return [
@@ -193,7 +189,7 @@ class OperationsPage {
       });
       this.lower.replaceChildren(this.graph.node);
     } catch (error) {
-      this.lower.replaceChildren(make("p", { class: "problem", role: "alert" }, `The graph cannot be drawn: ${error instanceof Error ? error.message : error}`));
+      this.lower.replaceChildren(problem(error, "The graph cannot be drawn: "));
     }
   }
 

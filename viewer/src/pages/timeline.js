@@ -1,9 +1,10 @@
 // What does each tile do, and when: the whole program, the part in sight, its tiles, and the chosen step.
 
 import { colour, legend } from "../chart.js";
-import { heading, make, note, say } from "../dom.js";
+import { heading, make, note, say, select } from "../dom.js";
 import { plain, seconds, where } from "../format.js";
 import { Line, PARTS, at } from "../line.js";
+import { leftOut } from "../packet.js";
 import { Sets, TileColumns, rowsBy } from "../tiles.js";
 import { changed, numbers, word } from "../view.js";
 import { HATCH, lanes, overview } from "./timeline/lanes.js";
@@ -278,17 +279,12 @@ export class Timeline {
 function tools(t) {
   const { context, summary } = t, { state } = context;
   const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ click) => make("button", { onclick: click, title }, text);
-  const choice = (/** @type {string} */ label, /** @type {[string | number, string][]} */ options, /** @type {string | number} */ now, /** @type {(value: string) => void} */ then) => {
-    const node = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": label, onchange: () => then(node.value) }, ...options.map(([value, text]) => make("option", { value }, text))));
-    node.value = String(now);
-    return node;
-  };
   const sight = make("span", { class: "note", "aria-live": "off" }), range = make("span", { class: "note" });
   const all = button("Show all", "The whole program (0)", () => t.look(0, t.window.end)), fit = button("Show chosen", "What is chosen (F)", () => t.fit());
-  const axis = choice("What a width means", /** @type {[string, string][]} */ ([["folded", t.line.turns ? "Time, loops short" : "Time"], ["cycles", "Time, all of it"], ["moments", "Each step alike"]]).filter(([name]) => t.line.turns || name !== "cycles"),
+  const axis = select("What a width means", /** @type {[string, string][]} */ ([["folded", t.line.turns ? "Time, loops short" : "Time"], ["cycles", "Time, all of it"], ["moments", "Each step alike"]]).filter(([name]) => t.line.turns || name !== "cycles"),
     t.window.axis.name, (value) => t.along(/** @type {import("../line.js").AxisName} */ (value)));
-  const ipu = t.ipus > 1 ? choice("IPU", Array.from({ length: t.ipus }, (_, i) => [i, "IPU " + i]), t.ipu, (value) => state.set({ ipu: Number(value) })) : null;
-  const how = choice("Of what is on a pixel", [["most", "The most on a pixel"], ["mean", "The mean on a pixel"], ["least", "The least on a pixel"]], t.how, (value) => t.draw(/** @type {How} */ (value)));
+  const ipu = t.ipus > 1 ? select("IPU", Array.from({ length: t.ipus }, (_, i) => [i, "IPU " + i]), t.ipu, (value) => state.set({ ipu: Number(value) })) : null;
+  const how = select("Of what is on a pixel", [["most", "The most on a pixel"], ["mean", "The mean on a pixel"], ["least", "The least on a pixel"]], t.how, (value) => t.draw(/** @type {How} */ (value)));
   const tiles = button("All tiles", "Every tile (Shift and S)", () => t.showTiles(0, summary.tiles));
   t.told = () => {
     const { window, line } = t, [first, last] = window.moments(), { from, to } = state.selection;
@@ -319,7 +315,7 @@ export const timeline = {
     const names = ["operations", "moments", "sets", "columns", "traffic", "pipeline"];
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
     const t = new Timeline(context, summary, Object.fromEntries(names.map((name, i) => [name, found[i]])));
-    if (!t.line.count) return { node: make("section", null, note("This saved page was made without the program over time: open the report itself with `abele view`.")) };
+    if (!t.line.count) return { node: make("section", null, note(leftOut("the program over time"))) };
     const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
     let shown = t.chosen();

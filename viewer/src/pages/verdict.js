@@ -1,7 +1,7 @@
 // Does it fit, how fast is it, what next.
 
-import { card, copy, heading, make, note, table } from "../dom.js";
-import { bytes, cycles, flops, many, percent, plain, seconds, short } from "../format.js";
+import { card, copy, heading, make, note, problem, table } from "../dom.js";
+import { bytes, cycles, flops, many, percent, plain, seconds, short, titled } from "../format.js";
 import { costs, PARTS } from "../optree.js";
 import { partsBar } from "../parts.js";
 import { encoded } from "../state.js";
@@ -163,9 +163,9 @@ export const verdict = {
   async show(context) {
     const p = await context.json("summary"), late = make("div");
     Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => late.replaceChildren(top(context, p, operations, sets)),
-      (error) => late.replaceChildren(make("p", { class: "problem", role: "alert" }, String(error.message ?? error))));
+      (error) => late.replaceChildren(problem(error)));
     return { node: make("section", { class: "whole" },
-      heading([p.name, p.mode, "on", p.system].filter(Boolean).join(" ")), cards(p),
+      heading(titled(p)), cards(p),
       make("div", { class: "halves" }, memory(context, p), time(context, p)), next(p), late, programs(context),
       make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(`Planner: ${p.planner}.`) : null, compiler(p))), trust(p)) };
   },

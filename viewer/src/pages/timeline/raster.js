@@ -55,12 +55,6 @@ export class Raster {
     this.exchange = new Float32Array(0);
   }
 
-  /** Colours may have changed. */
-  forgetColours() {
-    this.drawn = "";
-    this.ramps = {};
-  }
-
   /** The moments in sight, of that IPU: places among its own. @param {Wanted} wanted @returns {[number, number]} */
   inSight({ axis, from, to, ipu }) {
     const items = this.line.on(ipu);

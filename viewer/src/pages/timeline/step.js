@@ -1,7 +1,7 @@
 // The chosen moment: what each tile does in it, and why a tile waits.
 
 import { Chart, colour, fill, legend, limitLine, onPixel, tag } from "../../chart.js";
-import { card, heading, make, note, table } from "../../dom.js";
+import { card, heading, make, note, select, table } from "../../dom.js";
 import { bytes, cycles, flops, percent, plain, seconds } from "../../format.js";
 import { Grid } from "../../grid.js";
 import { encoded } from "../../state.js";
@@ -115,8 +115,8 @@ function waits(t, operation, sets) {
   const fresh = () => { gather(); chart.repaint(); };
   t.whenTile(holder, () => { why(); chart.repaint(); });
   why();
-  const choice = /** @type {HTMLSelectElement} */ (make("select", { "aria-label": "Compute set", onchange: () => { only = Number(choice.value); fresh(); } }, make("option", { value: -1 }, "All compute sets"),
-    ...sets.map((row, i) => make("option", { value: row }, `${i + 1}: ${t.sets.table.words("vertex").at(row)}`))));
+  const choice = select("Compute set", [[-1, "All compute sets"], ...sets.map((row, i) => /** @type {[number, string]} */ ([row, `${i + 1}: ${t.sets.table.words("vertex").at(row)}`]))], -1,
+    (row) => { only = Number(row); fresh(); });
   const sort = make("button", { "aria-pressed": "false", onclick: () => { sorted = !sorted; sort.setAttribute("aria-pressed", String(sorted)); fresh(); } }, "In order of work");
   return make("div", null,
     make("div", { class: "tools" }, make("b", null, "Work of each tile"), sets.length > 1 ? choice : null, sort,

@@ -4,12 +4,13 @@ import { Chart, colour, tag } from "../../chart.js";
 import { say } from "../../dom.js";
 import { percent, plain } from "../../format.js";
 import { Grid } from "../../grid.js";
+import { leftOut } from "../../packet.js";
 import { MOST, Raster } from "./raster.js";
 
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
 /** What a saved page says that had no room for them. */
-export const LEFT_OUT = "This saved page was made without the numbers of single tiles: open the report itself with `abele view`.";
+export const LEFT_OUT = leftOut("the numbers of single tiles");
 
 /** The raster of the chosen IPU. @param {Timeline} t */
 export function tileRaster(t) {
