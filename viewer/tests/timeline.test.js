@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { painted, press, said, shot, shown, skip, tabTo, toldApart, visions, visit } from "./harness.js";
+import { frames, painted, press, said, shot, shown, skip, tabTo, toldApart, visions, visit } from "./harness.js";
 import { encode, operationsOf, serveHeld, small } from "./stub.js";
 import { stored, synthetic } from "./synthetic.js";
 
@@ -130,6 +130,7 @@ test("of many steps on a pixel one busy tile is not lost", { skip }, async () =>
     assert.ok(met.length >= 1 && met.length <= 3, `${met.length} pixels`);
     assert.ok(Math.abs(met[0][0] - BUSY / STEPS) < 0.01 && Math.abs(met[0][1] - 900 / TILES) < 0.01);
     await page.locator("select[aria-label='Of what is on a pixel']").selectOption("least");
+    await frames(page);
     assert.equal((await seen()).length, 0, "the least on those pixels is nothing");
   });
   stub.stop();
