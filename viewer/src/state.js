@@ -40,6 +40,12 @@ export function decoded(hash) {
 /** What a page keeps for itself, by name. @param {Selection} selection */
 export const viewOf = (selection) => new URLSearchParams(selection.view);
 
+/** Numbers in it, as `10-2500`, or null where they are not `count` of them. @param {Selection} selection @param {string} name @param {number} count */
+export function numbersOf(selection, name, count) {
+  const values = viewOf(selection).get(name)?.split("-").map(Number);
+  return values?.length === count && values.every((v) => Number.isFinite(v) && v >= 0) ? values : null;
+}
+
 /** `view` with some of it changed; what is empty or null is left out. @param {Selection} selection @param {Record<string, string | number | null>} changes */
 export function viewWith(selection, changes) {
   const parts = viewOf(selection);

@@ -61,7 +61,7 @@ test("with keys alone: the largest cell, what it is for, an operation, the range
     const all = await traffic(page, (i) => times[i]), [largest, most] = [...all.cells].sort((a, b) => b[1] - a[1])[0];
     near(parsed(String(await said(page))), most);
     await press(page, "Enter");
-    assert.ok((await address(page)).includes("cell-" + largest), await address(page));
+    assert.ok((await address(page)).includes("cell%3D" + largest), await address(page));
     near(parsed(await page.locator("[aria-live=polite] h3").innerText()), most);
     const behind = await page.locator("[aria-label='Operations of the chosen cell'] tbody tr").allInnerTexts();
     near(behind.reduce((sum, row) => sum + parsed(row.split("\t")[2]), 0), most);
@@ -90,8 +90,8 @@ test("an address opens as it was left, also between two IPUs and over links", { 
     await press(page, "m", "Enter");
     await canvas(page, GROUPS).focus();
     await press(page, "m", "Enter");
-    assert.match(await address(page), /over-links.*pair-\d+-\d+.*cell-\d+-\d+/);
-    const [, from, to] = /pair-(\d+)-(\d+)/.exec(await address(page)) ?? [];
+    assert.match(await address(page), /over%3Dlinks.*pair%3D\d+-\d+.*cell%3D\d+-\d+/);
+    const [, from, to] = /pair%3D(\d+)-(\d+)/.exec(await address(page)) ?? [];
     assert.notEqual(from, to, "links are between IPUs");
     assert.match(await page.locator("main").innerText(), new RegExp(`From the tiles of IPU ${from} to those of IPU ${to}`));
     left = new URL(await address(page)).hash;

@@ -7,8 +7,8 @@ import { decode } from "../src/packet.js";
 import { Window } from "../src/pages/timeline/window.js";
 import { rowTiles } from "../src/pages/timeline/raster.js";
 import { tilesOf } from "../src/pages/timeline/step.js";
+import { decoded, numbersOf, viewWith } from "../src/state.js";
 import { TileColumns } from "../src/tiles.js";
-import { changed, numbers, word } from "../src/view.js";
 import { encode, operationsOf } from "./stub.js";
 
 const table = (/** @type {Record<string, any>} */ columns) => decode(/** @type {ArrayBuffer} */ (encode(columns).buffer));
@@ -97,11 +97,11 @@ test("the tiles of a group are those that the store puts there", () => {
 });
 
 test("a page's own part of the address changes part by part", () => {
-  const view = changed("axis-moments_window-1-2.5", { tiles: [3, 9], axis: null });
-  assert.equal(view, "window-1-2.5_tiles-3-9");
-  assert.deepEqual(numbers(view, "window", 2), [1, 2.5]);
-  assert.equal(numbers(view, "window", 3), null);
-  assert.equal(numbers("window-x-y", "window", 2), null);
-  assert.equal(word("how-mean", "how", "most"), "mean");
-  assert.equal(word("", "how", "most"), "most");
+  const at = (/** @type {string} */ view) => ({ ...decoded(""), view });
+  const view = viewWith(at("axis=moments&window=1-2.5"), { tiles: "3-9", axis: null });
+  assert.equal(view, "window=1-2.5&tiles=3-9");
+  assert.deepEqual(numbersOf(at(view), "window", 2), [1, 2.5]);
+  assert.equal(numbersOf(at(view), "window", 3), null);
+  assert.equal(numbersOf(at("window=x-y"), "window", 2), null);
+  assert.equal(numbersOf(at(""), "window", 2), null);
 });

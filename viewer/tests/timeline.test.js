@@ -92,7 +92,7 @@ test("a tile is drawn as long as it works, then as waiting", { skip }, async () 
       if (Math.min(...work) < 0.4 * Math.max(...work)) moment = i;
     }
     const start = moments.numbers("start")[moment], length = ["sync", "exchange", "compute", "host"].reduce((sum, name) => sum + moments.numbers(name)[moment], 0);
-    await follow(page, `#timeline?view=window-${start}-${start + length}_axis-cycles`);
+    await follow(page, `#timeline?view=window%3D${start}-${start + length}%26axis%3Dcycles`);
     await painted(page, RASTER);
     const busiest = work.indexOf(Math.max(...work)), least = work.indexOf(Math.min(...work)), before = (length - moments.numbers("compute")[moment]) / length;
     const x = before + 0.7 * (1 - before), y = (/** @type {number} */ tile) => (tile + 0.5) / 1472;
@@ -164,7 +164,7 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
     await press(page, "W", "ArrowDown");
     await page.locator("select[aria-label='What a width means']").selectOption("cycles");
     await page.locator("select[aria-label='Of what is on a pixel']").selectOption("mean");
-    await page.waitForFunction(() => /how-mean/.test(location.hash));
+    await page.waitForFunction(() => /how%3Dmean/.test(location.hash));
     await page.mouse.move(0, 0);
     await page.evaluate(() => /** @type {HTMLElement} */ (document.activeElement).blur());
     await page.waitForTimeout(50);
@@ -175,7 +175,7 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
     await painted(page, RASTER);
     seen = await pixels(page, RASTER);
   });
-  for (const part of [/window-\d+-\d+/, /axis-cycles/, /tiles-\d+-\d+/, /operation=/, /from=150/, /tile=301/]) assert.match(left, part);
+  for (const part of [/window%3D\d+-\d+/, /axis%3Dcycles/, /tiles%3D\d+-\d+/, /operation=/, /from=150/, /tile=301/]) assert.match(left, part);
   await visit(await two(), left, async (page) => {
     await painted(page, RASTER);
     assert.equal(new URL(await address(page)).hash, left);
@@ -185,10 +185,10 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
 });
 
 test("moving along keeps the pixels that stay, and draws what a fresh page draws", { skip }, async () => {
-  await visit(await two(), "#timeline?view=window-200000-260000", async (page) => {
+  await visit(await two(), "#timeline?view=window%3D200000-260000", async (page) => {
     await canvas(page, RASTER).focus();
     await press(page, "d", "d", "a", "d");
-    await page.waitForFunction(() => !/window-200000/.test(location.hash));
+    await page.waitForFunction(() => !/window%3D200000/.test(location.hash));
     const moved = await colours(page, RASTER, Array.from({ length: 200 }, (_, i) => [(i + 0.5) / 200, 0.5]));
     await page.reload();
     await shown(page, "timeline");
@@ -234,7 +234,7 @@ test("a drag chooses a range, a table tells what is in sight", { skip }, async (
     await details.locator("summary").click();
     const all = await details.locator(".note").textContent();
     await page.locator("button", { hasText: "Show chosen" }).click();
-    await page.waitForFunction(() => /window-/.test(location.hash));
+    await page.waitForFunction(() => /window%3D/.test(location.hash));
     assert.ok(Number.parseInt(String(await details.locator(".note").textContent())) < Number.parseInt(String(all)), "fewer rows than before");
     assert.ok(await details.locator(".grid-row").count());
   });
@@ -273,7 +273,7 @@ test("names from a model are text, a program without tiles is said to be one", {
 });
 
 test("who comes back finds the page as it was, with what was chosen elsewhere, and in the theme of the day", { skip }, async () => {
-  await visit(await two(), "#timeline?view=window-200000-260000_axis-folded&tile=700", async (page) => {
+  await visit(await two(), "#timeline?view=window%3D200000-260000%26axis%3Dfolded&tile=700", async (page) => {
     await canvas(page, LANES).focus();
     await press(page, "j");
     const before = await pixels(page, RASTER), hash = new URL(await address(page)).hash;
@@ -297,7 +297,7 @@ test("parts are told apart with any eyes, and in the dark", { skip }, async () =
   for (const vision of visions) {
     await visit(await two(), "#timeline", (page) => toldApart(page, page.locator("main .key").first().locator("canvas")), { vision });
   }
-  await visit(await two(), "#timeline?view=window-200000-260000&tile=700", async (page) => {
+  await visit(await two(), "#timeline?view=window%3D200000-260000&tile=700", async (page) => {
     await canvas(page, LANES).focus();
     await press(page, "j");
     await painted(page);

@@ -6,7 +6,7 @@ import { card, heading, make, note, say, select, table } from "../dom.js";
 import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
 import { leftOut } from "../packet.js";
-import { changed, numbers, word } from "../view.js";
+import { numbersOf, viewOf, viewWith } from "../state.js";
 import { Flows, Scope } from "./exchange/flows.js";
 import { heat, shadeKey } from "./exchange/heat.js";
 import { tilesOf } from "./timeline/step.js";
@@ -47,10 +47,10 @@ class Exchange {
 
   /** Sum up what the address asks for. @param {Selection} selection */
   read(selection) {
-    const wanted = word(selection.view, "scope", ""), { operation, from, to } = selection;
+    const view = viewOf(selection), wanted = view.get("scope") ?? "", { operation, from, to } = selection;
     const possible = ["program", ...(operation !== null ? ["operation"] : []), ...(from !== null && to !== null ? ["range"] : [])];
     this.kind = possible.includes(wanted) ? wanted : "program";
-    this.links = this.hasLinks && word(selection.view, "over", "tiles") === "links";
+    this.links = this.hasLinks && view.get("over") === "links";
     const key = this.#key(selection), fresh = key !== this.key || !this.matrix.length;
     if (key !== this.key) {
       this.key = key;
@@ -58,14 +58,14 @@ class Exchange {
       this.flows = new Flows(this.traffic, this.scope, this.links, this.groups);
       this.between = this.flows.between();
     }
-    const { ipus } = this.flows, wide = numbers(selection.view, "pair", 2), before = String(this.pair);
+    const { ipus } = this.flows, wide = numbersOf(selection, "pair", 2), before = String(this.pair);
     this.pair = wide && wide[0] < ipus && wide[1] < ipus ? [wide[0], wide[1]] : null;
     if (!this.pair && ipus > ALL) { // the two with most between them
       const most = this.between.reduce((best, value, i) => (value > this.between[best] ? i : best), 0);
       this.pair = [Math.floor(most / ipus), most % ipus];
     }
     if (fresh || String(this.pair) !== before) this.matrix = this.flows.matrix(this.pair);
-    const cell = numbers(selection.view, "cell", 2), all = ipus * this.groups;
+    const cell = numbersOf(selection, "cell", 2), all = ipus * this.groups;
     this.cell = cell && cell[0] < all && cell[1] < all ? [cell[0], cell[1]] : null;
   }
 
@@ -75,10 +75,10 @@ class Exchange {
     return this.flows.ipus > 1 ? `IPU ${Math.floor(group / this.groups)} ${tiles}` : tiles;
   }
 
-  /** @param {Record<string, (string | number)[] | null>} changes of the view */
+  /** @param {Record<string, string | null>} changes of the view */
   set(changes) {
     const { state } = this.context;
-    state.set({ view: changed(state.selection.view, changes) });
+    state.set({ view: viewWith(state.selection, changes) });
   }
 }
 
@@ -99,7 +99,7 @@ function groupHeat(e) {
       const place = [e.cell[0] - base()[0], e.cell[1] - base()[1]], count = e.pair ? e.groups : e.groups * e.flows.ipus;
       return place.every((i) => i >= 0 && i < count) ? /** @type {[number, number]} */ (place) : null;
     },
-    choose: (row, column) => e.set({ cell: [base()[0] + row, base()[1] + column] }),
+    choose: (row, column) => e.set({ cell: `${base()[0] + row}-${base()[1] + column}` }),
     rows: () => table([{ name: "from", value: (f) => e.name(f.from), words: true }, { name: "to", value: (f) => e.name(f.to), words: true },
       { name: "bytes", value: (f) => f.bytes, show: bytes }, { name: "share", value: (f) => f.bytes, show: (v) => percent(v, e.flows.total) }], e.flows.flows.slice(0, 500), "Bytes between groups, the largest 500"),
   });
@@ -117,7 +117,7 @@ function ipuHeat(e) {
     columnName: (i) => "IPU " + i,
     tick: (b) => "IPU " + b,
     chosen: () => e.pair,
-    choose: (row, column) => e.set({ pair: e.pair && e.pair[0] === row && e.pair[1] === column && e.flows.ipus <= ALL ? null : [row, column] }),
+    choose: (row, column) => e.set({ pair: e.pair && e.pair[0] === row && e.pair[1] === column && e.flows.ipus <= ALL ? null : `${row}-${column}` }),
     rows: () => table([{ name: "from", value: (i) => "IPU " + Math.floor(i / e.flows.ipus), words: true }, { name: "to", value: (i) => "IPU " + (i % e.flows.ipus), words: true },
       { name: "bytes", value: (i) => e.between[i], show: bytes }, { name: "share", value: (i) => e.between[i], show: (v) => percent(v, e.flows.total) }],
     [...e.between.keys()].filter((i) => e.between[i]).sort((a, b) => e.between[b] - e.between[a]), "Bytes between IPUs"),
@@ -226,8 +226,8 @@ export const exchange = {
   async show(context) {
     const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
     const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
-    const scope = select("Of what", [], "", (value) => e.set({ scope: value === "program" ? null : [value], cell: null }));
-    const over = select("Which bytes", [["tiles", "Received by tiles"], ["links", "Over links"]], "tiles", (value) => e.set({ over: value === "tiles" ? null : [value], cell: null }));
+    const scope = select("Of what", [], "", (value) => e.set({ scope: value === "program" ? null : value, cell: null }));
+    const over = select("Which bytes", [["tiles", "Received by tiles"], ["links", "Over links"]], "tiles", (value) => e.set({ over: value === "tiles" ? null : value, cell: null }));
     const whole = make("button", { onclick: () => e.set({ pair: null, cell: null }) }, "All IPUs");
     const cards = make("div", { class: "cards" }), told = make("span", { class: "note" }), groupTitle = make("h3"), detail = make("div", { class: many ? "exchange-detail" : null, "aria-live": "polite" });
     const groups = groupHeat(e), ipus = many ? ipuHeat(e) : null, senders = hottest(e, "from"), receivers = hottest(e, "to"), key = shadeKey(() => e.matrix), list = byOperation(e);

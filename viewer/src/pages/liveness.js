@@ -5,7 +5,7 @@ import { legend } from "../chart.js";
 import { card, heading, make, note, problem, toggle } from "../dom.js";
 import { bytes, cycles, many, percent, plain, where } from "../format.js";
 import { whole } from "../packet.js";
-import { encoded, viewOf, viewWith } from "../state.js";
+import { encoded, numbersOf, viewOf, viewWith } from "../state.js";
 import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
 import { MomentLine } from "../memory/line.js";
@@ -61,7 +61,7 @@ class LivenessPage {
   axis() { return this.options.axis === "cycles" ? "cycles" : "moments"; }
   /** @returns {[number, number]} */
   range() {
-    const [a, b] = (this.options.zoom ?? "").split("-").map(Number), { count } = this.line;
+    const [a, b] = numbersOf(this.selection, "zoom", 2) ?? [0, 0], { count } = this.line;
     return a >= 0 && b > a && b <= count ? [a, b] : [0, Math.max(1, count)];
   }
   /** The first and the last moment that are chosen. @returns {[number, number] | null} */

@@ -6,7 +6,7 @@ import { card, heading, make, note, problem, select, table, toggle } from "../do
 import { bytes, many, percent, plain } from "../format.js";
 import { Grid } from "../grid.js";
 import { whole } from "../packet.js";
-import { encoded, viewOf, viewWith } from "../state.js";
+import { encoded, numbersOf, viewOf, viewWith } from "../state.js";
 import { inOrder, look, PASSING } from "../memory/categories.js";
 import { columnsChart } from "../memory/columns.js";
 import { mapChart, mapKey } from "../memory/map.js";
@@ -67,7 +67,7 @@ class MemoryPage {
   }
   /** @returns {[number, number]} */
   range() {
-    const [first, stop] = this.whole(), [a, b] = (this.options.zoom ?? "").split("-").map(Number);
+    const [first, stop] = this.whole(), [a, b] = numbersOf(this.selection, "zoom", 2) ?? [0, 0];
     return a >= first && b > a && b <= stop ? [a, b] : [first, stop];
   }
   most() { return this.tiles.byIpu(this.held).reduce((most, { max }) => Math.max(most, max), 1); }

@@ -5,8 +5,8 @@ import { heading, make, note, say, select } from "../dom.js";
 import { plain, seconds, where } from "../format.js";
 import { Line, PARTS, at } from "../line.js";
 import { leftOut } from "../packet.js";
+import { numbersOf, viewOf, viewWith } from "../state.js";
 import { Sets, TileColumns, rowsBy } from "../tiles.js";
-import { changed, numbers, word } from "../view.js";
 import { HATCH, lanes, overview } from "./timeline/lanes.js";
 import { pipelines } from "./timeline/pipeline.js";
 import { step } from "./timeline/step.js";
@@ -58,10 +58,10 @@ export class Timeline {
 
   /** Take what the address says. @param {Selection} selection */
   read(selection) {
-    const { view } = selection, { line, summary } = this, tiles = numbers(view, "tiles", 2);
-    this.view = view;
-    this.window = new Window(line.axes[/** @type {import("../line.js").AxisName} */ (word(view, "axis", ""))] ?? line.axes.folded, numbers(view, "window", 2));
-    this.how = /** @type {How} */ (["most", "mean", "least"].includes(word(view, "how", "")) ? word(view, "how", "") : "most");
+    const view = viewOf(selection), { line, summary } = this, tiles = numbersOf(selection, "tiles", 2), how = view.get("how") ?? "";
+    this.view = selection.view;
+    this.window = new Window(line.axes[/** @type {import("../line.js").AxisName} */ (view.get("axis") ?? "")] ?? line.axes.folded, numbersOf(selection, "window", 2));
+    this.how = /** @type {How} */ (["mean", "least"].includes(how) ? how : "most");
     this.tiles = tiles && tiles[0] < tiles[1] && tiles[1] <= summary.tiles ? [tiles[0], tiles[1]] : [0, summary.tiles];
   }
 
@@ -124,11 +124,11 @@ export class Timeline {
     const { window, tiles, summary } = this, digits = window.axis.name === "moments" ? 2 : 0;
     this.movers = this.movers.filter(([node]) => node.isConnected);
     for (const [, moved] of this.movers) moved();
-    this.view = changed(this.context.state.selection.view, {
-      window: window.whole ? null : [window.from.toFixed(digits), window.to.toFixed(digits)],
-      axis: window.axis.name === "folded" ? null : [window.axis.name],
-      how: this.how === "most" ? null : [this.how],
-      tiles: tiles[0] === 0 && tiles[1] === summary.tiles ? null : tiles,
+    this.view = viewWith(this.context.state.selection, {
+      window: window.whole ? null : `${window.from.toFixed(digits)}-${window.to.toFixed(digits)}`,
+      axis: window.axis.name === "folded" ? null : window.axis.name,
+      how: this.how === "most" ? null : this.how,
+      tiles: tiles[0] === 0 && tiles[1] === summary.tiles ? null : tiles.join("-"),
     });
     this.context.state.set({ view: this.view }, true);
     this.told();
@@ -152,7 +152,7 @@ export class Timeline {
 
   /** The chosen moment, or −1. */
   chosen() {
-    const { operation, view } = this.context.state.selection, moment = numbers(view, "moment", 1)?.[0] ?? -1;
+    const { selection } = this.context.state, { operation } = selection, moment = numbersOf(selection, "moment", 1)?.[0] ?? -1;
     if (operation === null) return -1;
     const { line } = this, known = moment >= 0 && moment < line.count && line.operation[moment] >= 0;
     return known && line.operations.words("key").at(line.operation[moment]) === operation ? moment : line.first(operation);
@@ -165,7 +165,7 @@ export class Timeline {
     const changes = tile === undefined ? {} : { tile };
     if (operation >= 0) {
       changes.operation = line.operations.words("key").at(operation);
-      changes.view = changed(context.state.selection.view, { moment: line.first(changes.operation) === moment ? null : [moment] });
+      changes.view = viewWith(context.state.selection, { moment: line.first(changes.operation) === moment ? null : moment });
       if (line.ipu[moment] >= 0 && this.ipus > 1) changes.ipu = line.ipu[moment];
     }
     if (changes.view !== undefined) this.view = changes.view; // the window stays as it is
