@@ -227,14 +227,13 @@ def test_metrics_are_the_totals(path):
 def test_events_that_lack_something_are_passed_over(path):
     whole = figures()
     for name in whole:
-        if name == "name":
-            continue
         path.write_text(
             line(0, "run", id="r") + line(1, "program", program=0, **{k: v for k, v in whole.items() if k != name})
         )
         run = FollowedRun(path)
         parsed(run.metrics())
         messages(run)
+        assert bool(run.state.programs) == (name in ("ipus", "replicas")), name  # these are for people alone
     path.write_text(
         line(0, "run", id="r", t="x")
         + line(1, "program", program=[1], **whole)
@@ -244,6 +243,7 @@ def test_events_that_lack_something_are_passed_over(path):
     )
     run = FollowedRun(path)
     parsed(run.metrics())
+    assert list(run.state.programs) == [0] and run.state.programs[0].runs == 0
 
 
 def test_recorded_and_followed_at_once(path, monkeypatch):
