@@ -42,6 +42,7 @@ from ._device import ipuHardwareIsAvailable
 from ._errors import Error
 from ._host_weights import plain_tensors
 from ._logging import logger
+from ._overlap import check_overlap
 from ._replica_groups import Groupings, first_values
 from ._strategies import PipelinedExecution, ShardedExecution
 from .enums import OutputMode
@@ -257,7 +258,7 @@ def build(
     ):
         captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training, keep_constants=True)
     _refuse_exchanged_buffers(captured)
-    _check_overlap(captured, options, pipelined)
+    check_overlap(captured, options, pipelined)
     distributed = options.Distributed
     replicas = batching.replicas * distributed.numProcesses
     if replicas > 1 and options.broadcast_buffers and set(captured.buffers) & _written(captured):
@@ -371,39 +372,6 @@ def _refuse_exchanged_buffers(captured: Capture) -> None:
             f"Buffer {name} is reassigned within the model when calling the forward method. This is not supported. "
             f"Consider using self.{name}.copy_(src) to copy data from a source tensor, where src is the name of the "
             "source tensor."
-        )
-
-
-def _check_overlap(captured: Capture, options: Options, pipelined: bool) -> None:
-    """Marks stand on inputs and on outputs, and where tiles are set aside for the transfers."""
-    inputs, outputs = captured.graph.inputs_of("data"), list(captured.graph.outputs_of("anchor").values())
-    for mark in captured.overlapped:
-        name = f"poptorch.{mark.function}"
-        if mark.function == "set_overlap_for_input":
-            if mark.value not in inputs.values():
-                raise Error(f"{name} applied on a node which is not a tensor input to the model.")
-            if mark.used:
-                number = list(inputs.values()).index(mark.value)
-                raise Error(
-                    f"{name} must be the only op applied to an input. This is not the case for input {number} to the "
-                    "model. Use what it returns everywhere."
-                )
-        elif mark.value not in outputs:
-            raise Error(f"{name} applied on a node which is not a tensor output to the model.")
-        elif outputs.count(mark.value) > 1:
-            raise Error(
-                f"{name} cannot be used with a tensor that is returned twice. Please check all returned tensors "
-                "including those nested in tuples/lists."
-            )
-    if captured.overlapped and pipelined:
-        raise Error(
-            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
-            "switch to poptorch.ShardedExecution."
-        )
-    if captured.overlapped and not options.TensorLocations.num_io_tiles:
-        raise Error(
-            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
-            "poptorch.Options().TensorLocations.numIOTiles."
         )
 
 
