@@ -89,7 +89,7 @@ class Runs:
 
     def _wide(self) -> np.ndarray:
         if isinstance(self.values, bytes):
-            return np.frombuffer(zlib.decompress(self.values), self.packed).astype(np.int64)
+            return np.frombuffer(_unpacked(self.values), self.packed).astype(np.int64)
         return self.values
 
     def _lengths(self) -> np.ndarray:
@@ -150,3 +150,9 @@ def added(terms: Sequence[tuple[Runs, int]]) -> Runs:
 def _each(tiles: int) -> np.ndarray:
     """Stops of a run for each tile."""
     return np.arange(1, tiles + 1, dtype=np.int32)
+
+
+@lru_cache(maxsize=4)
+def _unpacked(values: bytes) -> bytes:
+    """What was compressed; tensors that lie alike are born and die by turns, so the last ones are asked for again."""
+    return zlib.decompress(values)

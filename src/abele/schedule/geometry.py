@@ -228,9 +228,12 @@ def _kept_in(read: Layout, home: Layout) -> np.ndarray:
             if len(ours) == len(theirs) == 1:
                 found[mine] *= _shared(read, ours[0], mine, home, theirs[0], its)
                 continue
-            wanted, held = _box(read, ours, mine), _box(home, theirs, its)
-            box, run = (wanted, held) if _single_runs(home, theirs) else (held, wanted)
-            found[mine] *= _before(box, _ends(run)[1]) - _before(box, _ends(run)[0])
+            box, run = (read, ours, mine), (home, theirs, its)
+            if not _single_runs(home, theirs):
+                box, run = run, box
+            low, high = _ends(_box(*run))
+            region = _box(*box)
+            found[mine] *= _before(region, high) - _before(region, low)
     return found
 
 
