@@ -32,7 +32,7 @@ def load_file(path: Path | str, remedy: str = "") -> ModuleType:
     file = Path(path)
     if not file.is_file():
         raise InvalidOption(f"There is no file {str(path)!r}", remedy=remedy)
-    name = f"abele_user_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    name = f"abele_user_{hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:12]}"
     written = file.stat().st_mtime_ns
     if name in _LOADED and _LOADED[name][0] == written:
         return _LOADED[name][1]

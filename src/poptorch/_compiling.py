@@ -22,6 +22,7 @@ from abele.compile.session import CompiledProgram
 from abele.cost import Profile, cost, detail
 from abele.ir import Builder, Graph, Value, print_graph
 from abele.machine.system import System, find_system, list_systems
+from abele.report.files import write_file
 from abele.report.saved import saved_page
 from abele.report.shown import NAME, Shown
 from abele.report.store import record, sources_of, write
@@ -41,6 +42,7 @@ _AVERAGING = {
     MeanReductionStrategy.Post: "post",
     MeanReductionStrategy.PostAndLoss: "post_and_loss",
 }
+PLACE = "enableProfiling"
 DEBUG = b"Layers and lines are in profile.pop."
 """All that the vendor's file of debug information holds: one text, as CBOR has it."""
 
@@ -264,12 +266,11 @@ def write_profile(compiled: CompiledProgram, folder: str, name: str) -> None:
     document = profile.to_json()
     document["name"] = compiled.name
     target = Path(folder, re.sub(r"[^\w.-]+", "_", name))
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "profile.json").write_text(json.dumps(document))
+    write_file(target / "profile.json", json.dumps(document), PLACE)
     records = [record(document, detail(profile, schedule, compiled.options.system))]
     write(target / NAME, records, title=compiled.name, sources=sources_of(records))
-    (target / "profile.html").write_text(saved_page(Shown(target / NAME)), encoding="utf-8")
-    Path(folder, "debug.cbor").write_bytes(bytes([0x78, len(DEBUG)]) + DEBUG)
+    write_file(target / "profile.html", saved_page(Shown(target / NAME)), PLACE)
+    write_file(Path(folder, "debug.cbor"), bytes([0x78, len(DEBUG)]) + DEBUG, PLACE)
 
 
 def write_graph(graph: Graph) -> None:

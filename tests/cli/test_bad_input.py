@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import shutil
 import signal
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from abele.cli import common, main
+from abele.report.store import write
 from tests.cli.conftest import MODELS, process
+from tests.report.synthetic import Shape, program
 
 ON_ONE_LINE = {
     "unknown model": (["profile", "resnet51"], "resnet51", "resnet50"),
@@ -162,7 +165,7 @@ def test_a_full_disk_costs_the_report_and_nothing_else(abele, tmp_path: Path) ->
     for name in ("profile.json", "report.html"):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("of yesterday")
-    (folder / "report.html.new").symlink_to("/dev/full")
+    (folder / f".report.html.{os.getpid()}").symlink_to("/dev/full")
     done = abele("profile", "mlp", "--small", "--report", folder)
     assert done.status == 2
     assert "No space left on device" in done.err and "--report" in done.err and "Traceback" not in done.err
@@ -170,6 +173,22 @@ def test_a_full_disk_costs_the_report_and_nothing_else(abele, tmp_path: Path) ->
     assert sorted(p.name for p in folder.iterdir()) == ["profile.json", "profile.pop", "report.html"]
     assert (folder / "report.html").read_text() == "of yesterday"
     assert len(_entries(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("place", [".", "/"])
+@pytest.mark.parametrize("command", [("report", "--trace"), ("view", "--save")])
+def test_a_folder_in_the_place_of_a_file(abele, tmp_path: Path, command, place) -> None:
+    write(tmp_path / "profile.pop", [program(Shape(1, 8, 20))])
+    done = abele(command[0], tmp_path, command[1], place)
+    assert done.status == 2 and command[1] in done.err and "Is a directory" in done.err
+
+
+def test_a_model_in_a_file_whose_name_is_no_utf_8(abele, tmp_path: Path) -> None:
+    file = tmp_path / "m\udcff.py"
+    shutil.copy(MODELS, file)
+    done = abele("profile", f"{file}:good", "--report", tmp_path / "r")
+    assert done.status == 0, done.err
+    assert abele("report", tmp_path / "r", "--json").json["index"]["sources"] == ["m?.py"]
 
 
 def _small_files() -> None:

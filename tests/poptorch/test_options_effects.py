@@ -231,6 +231,13 @@ def _profiles(tmp_path):
     assert {p.name for p in (tmp_path / "new" / "mine").iterdir()} == {"profile.json", "profile.html", "profile.pop"}
 
 
+def test_a_folder_for_profiles_that_cannot_be_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    options = poptorch.Options().enableProfiling(str(tmp_path / "file"))
+    with pytest.raises(poptorch.Error, match="enableProfiling"):
+        _inference(options)(torch.ones(1))
+
+
 def _profiles_below(tmp_path, monkeypatch):
     options = poptorch.Options()
     options._Popart.setEngineOptions({"autoReport.all": "true", "autoReport.directory": str(tmp_path / "a")})

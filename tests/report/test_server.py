@@ -166,6 +166,7 @@ def test_requests_that_are_none(server):
     assert b" 414 " in raw(server, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n")
     assert b" 431 " in raw(server, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n")
     assert b"Bad request" in raw(server, b"\x16\x03\x01 nonsense of a kind\r\n\r\n")
+    assert b" 400 " in raw(server, b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert raw(server, b"") == b""
     assert ask(server, "/data/index")[0] == 200, "it goes on after all that"
 

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,6 +152,34 @@ def test_what_is_no_whole_report_is_refused(file, tmp_path, how):
     path.write_bytes(_damaged(file, how))
     with pytest.raises(BadReport, match=r"bad\.pop"), Report(path) as report:
         report.index()
+
+
+@pytest.mark.parametrize("table", ["program", "advice", "source", "meta"])
+def test_a_number_or_a_text_that_changed_on_the_disk_is_noticed(tmp_path, table):
+    """Packets are checked by zlib; SQLite checks nothing."""
+    path = tmp_path / "flipped.pop"
+    one = replace(program(Shape(1, 8, 20)), advice=({"text": "half of advice", "kind": "fit", "bytes": 7},))
+    write(path, [one], title="title of meta", sources={"model.py": "text of source"})
+    text = {"program": b'"replicas": 1', "advice": b"half of advice", "source": b"text of source", "meta": b"title of"}
+    data = path.read_bytes()
+    assert data.count(text[table]) == 1
+    path.write_bytes(data.replace(text[table], text[table][:-1] + bytes([text[table][-1] ^ 2])))
+    with pytest.raises(BadReport, match=r"flipped\.pop"):
+        Report(path)
+
+
+def test_names_that_are_no_utf_8_are_shown_as_far_as_they_are(tmp_path):
+    path = tmp_path / "named.pop"
+    one = replace(program(Shape(1, 8, 20)), name="a\udcff")
+    write(path, [one], title="b\udcff", sources={"c\udcff.py": "text"})
+    with Report(path) as report:
+        index = report.index()
+    assert (index["programs"][0]["name"], index["title"], index["sources"]) == ("a?", "b?", ["c?.py"])
+
+
+def test_columns_without_rows_can_be_places():
+    column = decode(encode({"operation": []})).numbers("operation")
+    assert np.arange(3)[column].tolist() == []
 
 
 def test_a_file_that_is_not_there_and_a_folder_are_refused(tmp_path):

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from abele.errors import AbeleError, InvalidOption
 from abele.machine.system import System, find_system
+from abele.report.files import write_file
 
 if TYPE_CHECKING:
     from abele.compile.executable import Executable
@@ -145,22 +146,3 @@ def reported(
 def say_report(page: Path) -> None:
     """Where a report is, and how it is opened."""
     console().print(f"report: {page}\nopen it in the browser: abele view {shlex.quote(str(page.parent))}", markup=False)
-
-
-def write_file(path: Path, contents: str | bytes, option: str = "--report") -> Path:
-    """Write a file whole or not at all; a full disk or a bad path is an error that names the command's ``option``."""
-    fresh = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidOption(
-            f"{str(path)!r} could not be written: {error.strerror or error}",
-            remedy=f"Choose another place with {option}, or make room on the disk; nothing was left half-written.",
-        ) from error
-    return path

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from abele.cli.common import TABLE, Json, console, print_json, write_file
+from abele.cli.common import TABLE, Json, console, print_json
 from abele.errors import InvalidOption
+from abele.report.files import write_file
 
 if TYPE_CHECKING:
     from abele.report.store import Report

@@ -10,8 +10,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from abele.cli.common import TABLE, Json, Output, console, print_json, progress, write_file
+from abele.cli.common import TABLE, Json, Output, console, print_json, progress
 from abele.machine.system import find_system
+from abele.report.files import write_file
 from abele.sweep import ENGINES, Point, Row, Sweep, combinations, each, parse
 from abele.sweep.charge import default_cache
 from abele.sweep.points import heading, shown, varied

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from abele.cli.common import TABLE, Json, Output, Planner, console, print_json, write_file
+from abele.cli.common import TABLE, Json, Output, Planner, console, print_json
 from abele.errors import InvalidOption
+from abele.report.files import write_file
 
 if TYPE_CHECKING:
     from rich.table import Table

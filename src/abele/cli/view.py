@@ -10,12 +10,13 @@ import time
 import webbrowser
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from abele.cli.common import Json, console, print_json, write_file
+from abele.cli.common import Json, console, print_json
 from abele.errors import InvalidOption
+from abele.report.files import write_file
 
 if TYPE_CHECKING:
     from abele.report.live import FollowedRun
@@ -80,12 +81,22 @@ def view(
             console().print(f"{what} {server.url}" + ("" if linger else "\nCtrl-C ends this."), markup=False)
         if run is not None and linger is not None:
             os.nice(10)  # the run comes first
+            _release(sys.stdout, sys.stderr)
             threading.Thread(target=_wait, args=(run, linger, server), daemon=True).start()
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             if not json:
                 console(stderr=True).print("Ended.")
+
+
+def _release(*streams: TextIO) -> None:
+    """Let go of the streams of the run, which may be a pipe that somebody reads to its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        stream.flush()
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _wait(run: FollowedRun, seconds: float, server: Server) -> None:

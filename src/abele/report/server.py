@@ -121,7 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.BAD_REQUEST, "A question has no content.")
         if self.headers.get("Host", "").lower().rsplit(":", 1)[0] not in NAMES:
             raise _Refused(HTTPStatus.FORBIDDEN, f"This server answers to the names {' and '.join(NAMES)} alone.")
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError as error:
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"This is no address: {error}.") from error
         query = parse_qs(asked.query)
         if not self._allowed(query.get("token", [""])[0]):
             raise _Refused(HTTPStatus.FORBIDDEN, "Open the address that `abele view` said: it holds the token.")

@@ -122,8 +122,8 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path, self.opened = path, 0
+        self._stamp = self._seen = self._look()  # before it is opened: it may be replaced meanwhile
         self._report = Report(path)
-        self._stamp = self._seen = self._look()
 
     def _look(self) -> tuple[int, ...]:
         try:

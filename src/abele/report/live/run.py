@@ -224,4 +224,4 @@ class FollowedRun:
 
 def _position(after: str) -> tuple[str, int]:
     run, _, number = after.rpartition(".")
-    return (run, int(number)) if run and number.isdecimal() else ("", -1)
+    return (run, int(number)) if run and number.isdecimal() and len(number) < 20 else ("", -1)

@@ -134,7 +134,7 @@ def _typed(column: Any) -> tuple[str, np.ndarray, tuple[str, ...] | None]:
         return "word", column.index, column.words
     if not isinstance(column, np.ndarray) and len(column) and isinstance(column[0], str):
         return _typed(Words.of(column))
-    values = np.asarray(column)
+    values = np.asarray(column, None if len(column) else np.int32)
     if values.dtype == np.float32:
         return "f32", values, None
     if values.dtype.kind == "f":

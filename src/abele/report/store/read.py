@@ -13,7 +13,7 @@ from typing import Any
 from abele.errors import BadReport, InvalidOption, suggest
 from abele.report.store.compare import compare
 from abele.report.store.packet import Packet, decode
-from abele.report.store.schema import ADVICE, APPLICATION, SCHEMA, TABLES
+from abele.report.store.schema import ADVICE, APPLICATION, SCHEMA, TABLES, check_sum
 
 JSON, PACKET = "application/json", "application/octet-stream"
 """Content types of resources."""
@@ -35,6 +35,8 @@ class Report:
         try:
             self._check_schema()
             self.meta = dict(self._ask("select key, value from meta"))
+            if self.meta.get("check") != check_sum(self._ask):
+                raise self._damaged("its rows are not those that were written")
         except BaseException:
             self.close()
             raise
@@ -179,7 +181,7 @@ class Report:
         remedy = f"It has {self._count('program')}, counted from 0."
         return InvalidOption(f"The report has no program {program}", remedy=remedy)
 
-    def _damaged(self, error: Exception) -> BadReport:
+    def _damaged(self, error: Exception | str) -> BadReport:
         return BadReport(f"The report {str(self.path)!r} is damaged: {error}", remedy="Make the report again.")
 
     def _check_schema(self) -> None:

@@ -6,6 +6,10 @@ The file is SQLite. Small things are rows; tables that grow with the program are
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
 APPLICATION = 0x4162656C
 """``PRAGMA application_id`` of a report: "Abel"."""
 
@@ -66,3 +70,21 @@ PHASES = ("sync", "exchange", "compute", "host")
 
 RASTER = tuple(f"{what}.{how}" for what in ("work", "exchange") for how in ("max", "min", "sum"))
 """Columns of a raster: a row for each bin of moments and, within it, of tiles."""
+
+
+def check_sum(ask: Callable[[str], Iterable[tuple[Any, ...]]]) -> str:
+    """Of all rows but the packets' data, which zlib checks; ``meta`` holds it as ``check``.
+
+    SQLite would not notice a number that has changed on the disk.
+    """
+    found = 0
+    for question in (
+        "select key, value from meta where key != 'check' order by key",
+        "select * from program order by id",
+        "select program, name, bytes, length(data) from packet order by program, name",
+        "select * from advice order by program, id",
+        "select * from source order by id",
+    ):
+        for row in ask(question):
+            found = zlib.crc32(repr(row).encode("utf-8", "backslashreplace"), found)
+    return f"{found:08x}"

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from abele import __version__
 from abele.errors import Bug, InvalidOption
 from abele.report.store.packet import Words, encode
 from abele.report.store.pyramid import rasters
-from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS
+from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS, check_sum
 
 LEVEL = 3
 """Of zlib: beyond it tables get little smaller and take much longer to write."""
@@ -72,13 +72,13 @@ def write(
         with closing(sqlite3.connect(fresh)) as file:
             file.executescript("pragma journal_mode = off; pragma synchronous = off; pragma page_size = 8192;")
             file.executescript(f"pragma application_id = {APPLICATION}; pragma user_version = {SCHEMA};" + STATEMENTS)
-            about = {"abele": __version__, "title": title, "redacted": str(int(sources is None))}
+            about = {"abele": __version__, "title": _text(title), "redacted": str(int(sources is None))}
             file.executemany("insert into meta values (?, ?)", about.items())
-            file.executemany(
-                "insert into source values (?, ?, ?)", ((i, *s) for i, s in enumerate((sources or {}).items()))
-            )
+            texts = enumerate((sources or {}).items())
+            file.executemany("insert into source values (?, ?, ?)", ((i, *map(_text, each)) for i, each in texts))
             for number, program in enumerate(programs):
                 _program(file, number, program)
+            _check(file)
             file.commit()
         os.replace(fresh, target)
     except (OSError, sqlite3.Error) as error:
@@ -86,14 +86,19 @@ def write(
             f"The report {str(target)!r} cannot be written: {error}", remedy="Name a folder that you may write to."
         ) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink()
+
+
+def _check(file: sqlite3.Connection) -> None:
+    file.execute("insert or replace into meta values ('check', ?)", (check_sum(file.execute),))
 
 
 def _program(file: sqlite3.Connection, number: int, program: ProgramRecord) -> None:
     summary = dict(program.summary)
     fits = summary.get("tile_memory", {}).get("fits")
-    shown = (program.name, program.system, program.chip, program.mode, summary.get("seconds"))
-    row = (number, *shown, summary.get("throughput"), fits, json.dumps(summary, allow_nan=False))
+    shown = (_text(text) for text in (program.name, program.system, program.chip, program.mode))
+    row = (number, *shown, *map(summary.get, ("seconds", "throughput")), fits, json.dumps(summary, allow_nan=False))
     file.execute("insert into program values (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     if unknown := set(program.tables) - set(TABLES):
         raise Bug(f"The report has no table {', '.join(sorted(unknown))}")
@@ -127,4 +132,10 @@ def _advice(file: sqlite3.Connection, program: int, rows: Iterable[Mapping[str, 
     places = ", ".join("?" * (2 + len(ADVICE)))
     for number, row in enumerate(rows):
         values = [json.dumps(row.get(c) or {}) if c == "settings" else row.get(c) for c in ADVICE]
+        values = [_text(value) if isinstance(value, str) else value for value in values]
         file.execute(f"insert into advice values ({places})", (program, number, *values))
+
+
+def _text(name: str) -> str:
+    """A text as SQLite takes it: names of files may hold bytes that are no UTF-8, which are shown as ``?``."""
+    return name.encode("utf-8", "replace").decode()
