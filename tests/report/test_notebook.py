@@ -8,6 +8,7 @@ import pytest
 
 from abele import report
 from abele.report.notebook import LARGEST
+from abele.report.page import colours
 from abele.report.store import Report, write
 from tests.report.synthetic import HOSTILE, Shape, program
 
@@ -48,6 +49,7 @@ def test_words_picture_and_frame(file):
     for summary in (first, second):
         for name, amount in [*summary["tile_memory"]["categories"].items(), *summary["cycles_by"].items()]:
             assert any(f": {name} " in text for text in texts) == (amount > 0), name
+            assert name.replace(" ", "-") in colours(), name
 
 
 def test_the_frame_is_small_and_shut_in(file):

@@ -11,18 +11,11 @@ from html import escape
 from typing import Any
 
 from abele.report.console import fit, rate, seconds, share, size
+from abele.report.page import colours
 from abele.report.saved import Data, saved_page
 
 LARGEST = 200 * 1024
 """Bytes of the frame."""
-
-COLOURS = {
-    "compute": "#0072b2", "exchange": "#e69f00", "links": "#cc79a7", "sync": "#8a9099", "host": "#009e73",
-    "bubble": "#d55e00", "overhead": "#56b4e9", "state": "#0072b2", "hyper": "#6f7780", "vertex code": "#56b4e9",
-    "vertex state": "#009e73", "exchange code": "#e69f00", "control code": "#cc79a7", "stack": "#8a9099",
-    "values": "#d55e00", "temporaries": "#b59b00", "exchange buffers": "#f0c05a",
-}  # fmt: skip
-"""Those of the viewer (its ``style.css``); letters tell the parts apart without them."""
 
 WIDTH, BAR = 640, 22
 
@@ -93,7 +86,7 @@ def _bar(parts: list[str], y: int, words: str, by: Mapping[str, float], whole: f
     parts.append(f'<rect x="0" y="{y}" width="{WIDTH}" height="{BAR}" fill="#e8eaec"/>')
     x = 0.0
     for letter, (name, amount) in zip("abcdefghijklmnopqrstuvwxyz", _shown(by).items(), strict=False):
-        wide, hue = WIDTH * amount / whole if whole else 0.0, COLOURS.get(name, "#6f7780")
+        wide, hue = WIDTH * amount / whole if whole else 0.0, _hue(name)
         parts.append(
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{BAR}" fill="{hue}" stroke="#ffffff" '
             f'stroke-width="0.5"><title>{_clean(name)} {_clean(show(amount))}</title></rect>'
@@ -105,9 +98,7 @@ def _bar(parts: list[str], y: int, words: str, by: Mapping[str, float], whole: f
     for i, (name, amount) in enumerate(_shown(by).items()):
         column, row = i % 3, i // 3
         at = column * WIDTH / 3
-        parts.append(
-            f'<rect x="{at:.0f}" y="{y + 4 + row * 16}" width="9" height="9" fill="{COLOURS.get(name, "#6f7780")}"/>'
-        )
+        parts.append(f'<rect x="{at:.0f}" y="{y + 4 + row * 16}" width="9" height="9" fill="{_hue(name)}"/>')
         parts.append(_text(at + 14, y + 13 + row * 16, f"{chr(97 + i)}: {name} {show(amount)}"))
     return y + _rows(by) * 16
 
@@ -115,6 +106,11 @@ def _bar(parts: list[str], y: int, words: str, by: Mapping[str, float], whole: f
 def _shown(by: Mapping[str, float]) -> dict[str, float]:
     """What there is any of, the most first."""
     return dict(sorted(((name, amount) for name, amount in by.items() if amount > 0), key=lambda each: -each[1]))
+
+
+def _hue(name: str) -> str:
+    """The viewer's colour of a part; letters tell the parts apart without it."""
+    return colours().get(name.replace(" ", "-"), "#6f7780")
 
 
 def _rows(by: Mapping[str, float]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from functools import cache
@@ -73,6 +74,13 @@ def page(title: str, *, token: str = "", saved: Mapping[str, str] | None = None,
 </body>
 </html>
 """
+
+
+@cache
+def colours() -> dict[str, str]:
+    """The viewer's colours by the names in its style sheet, of its light theme."""
+    found = re.findall(r"--([a-z-]+):\s*(#[0-9a-f]{3,6})\b", _bundle()[0])
+    return dict(reversed(found))  # the first of each name: the dark theme comes after
 
 
 def _packed(name: str, text: str) -> str:
