@@ -241,6 +241,12 @@ def _from_file(model: str, batch: int):
     if function is None:
         names = [n for n in vars(module) if not n.startswith("_")]
         raise InvalidOption(f"{path} has no {name!r}", remedy=suggest(name, names))
+    if isinstance(function, type) or hasattr(function, "forward") or not callable(function):
+        raise InvalidOption(
+            f"{model} is {'a class' if isinstance(function, type) else 'no function'}",
+            remedy="Name a function of the batch size that returns (module, inputs), as "
+            "`def net(batch): return Net(), (torch.randn(batch, 16),)`.",
+        )
     fixed = False
     try:
         fixed = not inspect.signature(function).parameters

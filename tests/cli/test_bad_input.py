@@ -46,6 +46,7 @@ ON_ONE_LINE = {
     "no model file": (["profile", "nowhere.py:model"], "nowhere.py", "file.py:function"),
     "no function": (["profile", str(MODELS)], "models.py", "file.py:function"),
     "unknown function": (["profile", f"{MODELS}:goood"], "goood", "'good'"),
+    "a class": (["profile", f"{MODELS}:Scaled"], "is a class", "(module, inputs)"),
     "no pair": (["profile", f"{MODELS}:not_a_pair"], "Scaled", "(module, inputs)"),
     "no system file": (["profile", "mlp", "--system", "nowhere.py:s"], "nowhere.py", "file.py:name"),
     "no system in the file": (["profile", "mlp", "--system", f"{MODELS}:good"], "function", "tight"),

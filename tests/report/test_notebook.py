@@ -44,6 +44,7 @@ def test_words_picture_and_frame(file):
     assert first["advice"][0]["text"] in words[0]
     assert words[1].startswith("another training on m2000: does not fit, ")
     assert words[2] == f"All of it: abele view {file}"
+    assert repr(report.open(file)).splitlines() == words[:2]
     drawn = ElementTree.fromstring(shown["image/svg+xml"])
     texts = [each.text or "" for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
     for summary in (first, second):

@@ -245,6 +245,7 @@ def test_two_reports_are_one(tmp_path, file):
     with served(Shown(file, tmp_path)) as server, Report(file) as a, Report(other) as b:
         index = json.loads(ask(server, "/data/index")[2])
         assert [(p["id"], p["name"]) for p in index["programs"]] == [(0, "A: synthetic"), (1, "B: synthetic")]
+        assert [p["report"] for p in index["programs"]] == [0, 1]
         assert index["title"] == "first | second" and index["sources"] == ["first.py", "second.py"]
         assert ask(server, "/data/p/0/operations")[2] == a.packet("p/0/operations")
         assert ask(server, "/data/p/1/operations")[2] == b.packet("p/0/operations")

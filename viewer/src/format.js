@@ -39,9 +39,11 @@ export const cycles = (x) => scaled(x, 2, 10, [["Gcycles", 1e9], ["Mcycles", 1e6
 export const flops = (x) => scaled(x, 2, 1, [["TFLOP", 1e12], ["GFLOP", 1e9], ["MFLOP", 1e6], ["FLOP", 1]]);
 /** A difference, with its sign. @param {number} x @param {(x: number) => string} show */
 export const signed = (x, show) => (x > 0 ? "+" : x < 0 ? "−" : "") + show(Math.abs(x));
-/** Which program, and where. @param {{name: string, mode: string, system: string}} program */
-export const titled = ({ name, mode, system }) => [name, mode, "on", system].filter(Boolean).join(" ");
 /** `1 sample`, `2 samples`. @param {number} n @param {string} word */
 export const many = (n, word) => plain(n) + " " + word + (n === 1 ? "" : "s");
+/** Samples a second, say. @param {number} x */
+export const rate = (x) => short(x) + (Math.abs(x) < 1000 ? " /s" : "/s");
+/** Which program, its mode once, and where. @param {{name: string, mode: string, system: string}} program */
+export const titled = ({ name, mode, system }) => [name, name.endsWith(`(${mode})`) ? "" : mode, "on", system].filter(Boolean).join(" ");
 /** @param {string} file @param {number} line @param {string} layer */
 export const where = (file, line, layer) => [file ? `${file}:${line}` : "", layer ? `in ${layer}` : ""].filter(Boolean).join(" ");

@@ -14,7 +14,7 @@
 const SHORT = 0.015; // of what is drawn, the turns that are not
 
 /** What a moment is made of, in the order in which it runs. */
-export const PARTS = /** @type {const} */ (["sync", "exchange", "links", "compute", "host"]);
+export const PARTS = /** @type {const} */ (["sync", "exchange", "links", "compute", "host", "overhead"]);
 
 export class Line {
   /** @param {Table} moments @param {Table} operations @param {number} cycles of the whole program */
@@ -54,12 +54,15 @@ export class Line {
     return Float64Array.from(this.parts[PARTS.indexOf(name)]).some((cycles) => cycles > 0);
   }
 
-  /** Cycles by part: of what a moment exchanges the links take what they take of its operation's. @param {Table} moments */
+  /** Cycles by part: of what a moment exchanges the links take what they take of its operation's, and of the host's the overhead. @param {Table} moments */
   #parts(moments) {
-    const [exchange, links] = ["exchange", "links"].map((name) => this.operations.numbers(name)), both = moments.numbers("exchange");
-    const far = Float64Array.from(both, (cycles, i) => { const at = this.operation[i]; return cycles && at >= 0 && links[at] ? (cycles * links[at]) / (exchange[at] + links[at]) : 0; });
-    const near = Float64Array.from(both, (cycles, i) => cycles - far[i]);
-    return [moments.numbers("sync"), near, far, moments.numbers("compute"), moments.numbers("host")];
+    const split = (/** @type {string} */ first, /** @type {string} */ second) => {
+      const [one, two] = [first, second].map((name) => this.operations.numbers(name)), both = moments.numbers(first);
+      const part = Float64Array.from(both, (cycles, i) => { const at = this.operation[i]; return cycles && at >= 0 && two[at] ? (cycles * two[at]) / (one[at] + two[at]) : 0; });
+      return [Float64Array.from(both, (cycles, i) => cycles - part[i]), part];
+    };
+    const [near, far] = split("exchange", "links"), [host, overhead] = split("host", "overhead");
+    return [moments.numbers("sync"), near, far, moments.numbers("compute"), host, overhead];
   }
 
   /** Where a moment itself ends. @param {Axis} axis @param {number} i */

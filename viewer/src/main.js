@@ -29,6 +29,7 @@ class Frame {
     this.state = new State();
     if (source.index.live && !location.hash) this.state.set({ page: "live" }, true);
     this.main = make("main", { id: "main", tabindex: -1 });
+    this.title = make("h1", null, source.index.title || "Abele");
     this.nav = make("nav", { "aria-label": "Pages" });
     this.programs = select("Program", source.index.programs.map((p) => [p.id, titled(p)]), "",
       (program) => this.state.set({ program: Number(program), operation: null, ipu: null, tile: null, from: null, to: null }));
@@ -41,7 +42,7 @@ class Frame {
     this.kept = new Map();
     this.turn = 0;
     document.body.append(
-      make("header", null, make("h1", null, source.index.title || "Abele"), this.programs, this.nav,
+      make("header", null, this.title, this.programs, this.nav,
         make("span", { class: "tools", style: "margin:0 0 0 auto" },
           make("button", { onclick: () => this.#copyLink(), title: "Copy a link to exactly this" }, "Copy link"),
           make("button", { onclick: () => this.#theme(), title: "Light or dark" }, "◐"),
@@ -71,6 +72,7 @@ class Frame {
     const missing = (/** @type {Page} */ page) => page.missing?.(context) || (context.program || page.name === "live" ? "" : NO_REPORT);
     this.programs.value = String(context.program?.id ?? "");
     this.programs.hidden = this.source.index.programs.length < 2 || this.selection.page === "live"; // it has its own
+    this.title.classList.toggle("hidden-but-said", !this.programs.hidden); // the choice says it too
     this.nav.replaceChildren(...pages.map((page) => {
       const why = missing(page);
       return make("a", { href: encoded({ ...this.selection, page: page.name, view: "" }), "aria-current": page.name === this.selection.page ? "page" : null,
@@ -171,7 +173,7 @@ class Frame {
 
   #help() {
     const keys = [["1 … 8", "the pages"], ["/", "search"], ["j k, arrows", "next and previous row"], ["Enter", "open or choose"], ["← →", "along a chart (with Shift faster)"],
-      ["w s, + −, Ctrl and wheel", "zoom a chart"], ["a d, Shift and drag", "move a chart"], ["drag", "choose a range"], ["Esc", "choose nothing"], ["?", "these keys"]];
+      ["w s, + −, Ctrl and wheel", "zoom a chart"], ["a d, Shift and drag", "move a chart"], ["drag, or [ and ]", "choose a range"], ["f, 0", "see what is chosen, or all of it (Timeline, graph)"], ["m", "go to the largest cell (Exchange)"], ["Esc", "choose nothing"], ["?", "these keys"]];
     return /** @type {HTMLDialogElement} */ (make("dialog", { "aria-label": "Keys" },
       make("table", null, make("tbody", null, ...keys.map(([key, text]) => make("tr", null, make("td", { class: "words" }, make("kbd", null, key)), make("td", { class: "words" }, text))))),
       make("form", { method: "dialog" }, make("button", null, "Close"))));

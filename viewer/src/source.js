@@ -5,7 +5,8 @@ import { decode, leftOut } from "./packet.js";
 
 /**
  * @typedef {import("./packet.js").Table} Table
- * @typedef {{id: number, name: string, system: string, mode: string, seconds: number, throughput: number, fits: boolean}} Program
+ * @typedef {{id: number, name: string, system: string, mode: string, seconds: number, throughput: number, fits: boolean, report?: number}} Program
+ * `report`: which of several reports it is of
  * @typedef {{schema: number, abele: string, title: string, redacted: boolean, live: boolean, programs: Program[], sources: string[], saved?: boolean, thinned?: string}} Index
  * @typedef {{index: Index, json(name: string): Promise<any>, table(name: string): Promise<Table>, has(name: string): boolean, events: ((id: string) => EventSource) | null}} Source
  */

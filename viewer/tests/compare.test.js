@@ -112,4 +112,9 @@ test("one program alone has nothing to be held against; another report will do",
     await painted(page);
   });
   both.stop();
+  const several = await serveStore(synthetic("--two", "--operations", "24", "--ipus", "1", "--tiles", "64"), "--compare", one);
+  await visit(several, "#compare", async (page) => {
+    assert.match(await page.getByLabel("B", { exact: true }).locator("option:checked").innerText(), /^B: /, "of the other report, where its own has one too");
+  });
+  several.stop();
 });

@@ -23,6 +23,12 @@ function line() {
   return new Line(table(moments), table(operations), 340);
 }
 
+test("what waits for the host is apart from the overhead", () => {
+  const { operations } = operationsOf([{ name: "load", host: 30 }, { name: "end", kind: "end", host: 10, overhead: 40 }]);
+  const zero = [0, 0], it = new Line(table({ operation: Int32Array.of(0, 1), start: [0, 30], sync: zero, exchange: zero, compute: zero, host: [30, 50], ipu: Int32Array.of(-1, -1), depth: Int32Array.of(0, 0) }), table(operations), 80);
+  assert.deepEqual(it.parts.slice(-2).map((column) => [...column]), [[30, 10], [0, 40]]);
+});
+
 test("calls and loops are around what they run", () => {
   assert.deepEqual(line().folds, [{ enter: 0, exit: 5, level: 0 }, { enter: 1, exit: 4, level: 1 }]);
 });

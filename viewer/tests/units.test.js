@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, cycles, percent, plain, seconds } from "../src/format.js";
+import { bytes, cycles, percent, plain, rate, seconds, titled } from "../src/format.js";
 import { decode } from "../src/packet.js";
 import { decoded, encoded } from "../src/state.js";
 import { encode } from "./stub.js";
@@ -33,6 +33,10 @@ test("numbers as text", () => {
   assert.equal(plain(1234567), "1,234,567");
   assert.equal(plain(0.12345), "0.123");
   assert.equal(percent(1, 0), "–");
+  assert.equal(rate(424), "424 /s");
+  assert.equal(rate(504_324), "504 k/s");
+  assert.equal(titled({ name: "Net (training)", mode: "training", system: "m2000" }), "Net (training) on m2000");
+  assert.equal(titled({ name: "net", mode: "training", system: "m2000" }), "net training on m2000");
   assert.equal(bytes(638976), "624.0 KiB");
   assert.equal(seconds(0.0012), "1.20 ms");
   assert.equal(cycles(12_345_678), "12.35 Mcycles");

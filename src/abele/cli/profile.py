@@ -193,7 +193,7 @@ def show_fit(document: Mapping[str, Any]) -> None:
 
 def show_advice(advice: Sequence[Mapping[str, Any]], fits: bool) -> None:
     """What would make a program fit, or what would make one faster that ``fits``; each with its command."""
-    from abele.report.console import size
+    from abele.report.console import rate, size
 
     out = console()
     what = "would make it faster" if fits else "would help"
@@ -205,7 +205,7 @@ def show_advice(advice: Sequence[Mapping[str, Any]], fits: bool) -> None:
         figures = each["error"]
         if not figures:
             verdict = "" if fits else "fits, " if each["fits"] else "does not fit, "
-            figures = f"{verdict}fullest tile {size(each['bytes'])}, {each['throughput']:,.1f} samples/s"
+            figures = f"{verdict}fullest tile {size(each['bytes'])}, {rate(each['throughput'])} samples/s"
             figures += f", {each['gain_cycles']:,.0f} cycles a sample less" if each["gain_cycles"] > 0 else ""
         out.print(f"  {each['text']}: {figures}", markup=False)
         if each["command"] and not each["error"]:

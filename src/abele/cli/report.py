@@ -94,12 +94,12 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def _show_difference(found: Mapping[str, Any]) -> None:
-    from abele.report.console import printable
+    from abele.report.console import printable, rate
 
     out = console()
     for side in ("a", "b"):
         about = found[side]
-        out.print(f"{side}: {about['name']} on {about['system']}, {about['throughput']:,.1f} samples/s", markup=False)
+        out.print(f"{side}: {about['name']} on {about['system']}, {rate(about['throughput'])} samples/s", markup=False)
     totals = Table(**TABLE)
     changed = [row for row in found["operations"] if row["difference"]]
     operations = Table(title=f"{len(changed):,} operations differ (cycles of one device iteration)", **TABLE)

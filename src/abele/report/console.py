@@ -63,7 +63,8 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     facts.add_row("tile memory", _memory(profile["tile_memory"]))
     samples = many(profile["samples"], "sample")
     facts.add_row("modelled time", f"{seconds(profile['seconds'])} for {samples} ({total:,.0f} cycles)")
-    facts.add_row("throughput", f"{rate(profile['throughput'])} samples/s")
+    unless = "" if profile["tile_memory"]["fits"] else ", if it fitted"
+    facts.add_row("throughput", f"{rate(profile['throughput'])} samples/s{unless}")
     facts.add_row("arithmetic", f"{arithmetic(profile['flops'])}, {100 * profile['peak_fraction']:.1f}% of peak")
     facts.add_row("energy", f"{profile['energy_joules']:.3g} J")
     facts.add_row("cycles", _parts(profile["cycles_by"], total, 1))

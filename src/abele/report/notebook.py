@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from abele.report.console import fit, rate, seconds, share, size
+from abele.report.console import fit, many, rate, seconds, share, size
 from abele.report.page import colours
 from abele.report.saved import Data, saved_page
 
@@ -41,8 +41,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
     memory = summary["tile_memory"]
     text = (
         f"{title(summary)}: {fit(memory)} (fullest tile {size(memory['max'])} of {size(memory['limit'])}). "
-        f"Modelled: {seconds(summary['seconds'])} for {summary['samples']:,} samples, "
-        f"{rate(summary['throughput'])} samples/s."
+        f"Modelled: {seconds(summary['seconds'])} for {many(summary['samples'], 'sample')}, "
+        f"{rate(summary['throughput'])} samples/s{'' if memory['fits'] else ' if it fitted'}."
     )
     advice = [each for each in summary["advice"] if not each["error"]]
     if advice:
@@ -54,7 +54,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
 
 def title(summary: Mapping[str, Any]) -> str:
     """Which program, and where."""
-    return " ".join(filter(None, (summary["name"], summary["mode"], "on", summary["system"])))
+    name, mode = summary["name"], summary["mode"]
+    return " ".join(filter(None, (name, "" if name.endswith(f"({mode})") else mode, "on", summary["system"])))
 
 
 def picture(summaries: Sequence[Mapping[str, Any]]) -> str:

@@ -92,6 +92,12 @@ class Shown:
         files = " --compare ".join(str(file.path) for file in self._files)
         return bundle(self, self.summaries(), f"All of it: abele view {files}")
 
+    def __repr__(self) -> str:
+        """The verdicts in words, where no notebook draws them."""
+        from abele.report.notebook import verdict
+
+        return "\n".join(verdict(summary) for summary in self.summaries())
+
     def _now(self) -> list[Report]:
         with self._lock:
             return [file.now() for file in self._files]
@@ -159,7 +165,8 @@ def _joined(indices: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The index of several reports; names of programs say which report they are of."""
     programs, sources = [], []
     for place, index in enumerate(indices):
-        programs += [p | {"name": f"{chr(ord('A') + place)}: {p['name']}"} for p in index["programs"]]
+        letter = chr(ord("A") + place)
+        programs += [p | {"name": f"{letter}: {p['name']}", "report": place} for p in index["programs"]]
         sources += index["sources"]
     programs = [program | {"id": i} for i, program in enumerate(programs)]
     titles = " | ".join(index["title"] for index in indices)

@@ -27,6 +27,12 @@ const WORDS = { added: "only in B", removed: "only in A", changed: "changed", sa
 const change = (a, b) => (!a || !b || a === b ? "" : b / a >= 2 ? `× ${plain(b / a)}` : a / b >= 2 ? `÷ ${plain(a / b)}` : signed(b / a - 1, (x) => percent(x, 1)));
 const clock = (/** @type {any} */ summary) => (summary.clock_hz / 1e9).toPrecision(3) + " GHz";
 
+/** What a program is held against at first: one of another report where there is one, and of its own mode. @param {Program} program @param {Program[]} others */
+function suited(program, others) {
+  const elsewhere = others.filter((p) => p.report !== program.report), among = elsewhere.length ? elsewhere : others;
+  return among.find((p) => p.mode === program.mode) ?? among[0];
+}
+
 class ComparePage {
   /** @param {Context} context @param {Program} other @param {Compared} compared @param {[any, any]} summaries */
   constructor(context, other, compared, summaries) {
@@ -184,7 +190,7 @@ export const compare = {
   async show(context) {
     const { source, state, program } = context;
     const others = source.index.programs.filter((p) => p.id !== program.id);
-    const other = others.find((p) => p.id === state.selection.other) ?? others[0];
+    const other = others.find((p) => p.id === state.selection.other) ?? suited(program, others);
     const [compared, a, b] = await Promise.all([source.json(`compare/${program.id}/${other.id}`), context.json("summary"), source.json(`p/${other.id}/summary`)]);
     const page = new ComparePage(context, other, compared, [a, b]);
     return { node: page.node, update: (now, before) => page.update(now, before) };

@@ -3,7 +3,7 @@
 import "./live.css";
 import { Chart, fill, legend } from "../chart.js";
 import { card, heading, make, note, say, table } from "../dom.js";
-import { bytes, many, percent, plain, seconds, short } from "../format.js";
+import { bytes, many, percent, plain, rate as perSecond, seconds, short } from "../format.js";
 import { Feed } from "../live/feed.js";
 import { Lines } from "../live/lines.js";
 
@@ -31,8 +31,8 @@ function cards(p) {
   const f = p.figures, mean = p.runs ? p.wall / p.runs : 0, rate = p.rate();
   return [
     card("Runs", plain(p.runs), `${short(p.samples)} samples, ${plain(f.samples)} a run`),
-    card("Throughput here", rate ? short(rate) + " /s" : "–", "samples a second, measured"),
-    card("Modelled throughput", short(f.samples / f.seconds) + " /s", `on ${f.system}`),
+    card("Throughput here", rate ? perSecond(rate) : "–", "samples a second, measured"),
+    card("Modelled throughput", perSecond(f.samples / f.seconds), `on ${f.system}`),
     card("A run here", mean ? seconds(mean) : "–", "wall time, measured" + (p.runs > 1 ? `; ${seconds(p.gap / (p.runs - 1))} between two` : "")),
     card("A run modelled", seconds(f.seconds), mean ? `${short(mean / f.seconds)} × faster than here` : ""),
     f.train ? card("Loss", p.loss === null ? "–" : p.loss.toPrecision(4), p.bad ? `newest number; none in ${many(p.bad, "run")}` : "newest", p.bad ? "bad" : undefined) : null,
@@ -74,7 +74,7 @@ function stages(p) {
 
 /** The lines of a program. @param {Program} p */
 function charts(p) {
-  const time = (/** @type {number} */ v) => seconds(v), tick = (/** @type {number} */ v) => seconds(v).replace(/\.?0+ /, " "), rate = (/** @type {number} */ v) => short(v) + " /s", loss = (/** @type {number} */ v) => v.toPrecision(4);
+  const time = (/** @type {number} */ v) => seconds(v), tick = (/** @type {number} */ v) => seconds(v).replace(/\.?0+ /, " "), rate = (/** @type {number} */ v) => perSecond(v), loss = (/** @type {number} */ v) => v.toPrecision(4);
   const made = [
     new Lines({ height: 220, label: "Seconds of a run: wall time and pauses measured here, and modelled", log: true, axis: tick,
       series: [{ name: "wall time here", hue: "compute", show: time }, { name: "pause before it", hue: "bubble", dash: [2, 3], show: time }, { name: "modelled", hue: "good", dash: [8, 4], width: 2, show: time }] }),

@@ -122,7 +122,7 @@ class LivenessPage {
       ...(chosen ? [make("button", { onclick: () => this.state.set({ from: null, to: null }) }, "Choose none")] : []),
       ...(chosen && chosen[1] > chosen[0] ? [make("button", { onclick: () => this.#look([chosen[0], chosen[1] + 1]) }, "Zoom to these")] : []),
       ...(options.zoom ? [make("button", { onclick: () => this.#option({ zoom: null }) }, "Zoom out")] : []),
-      note("Drag over the chart to choose moments; w s zoom, a d move."));
+      note("A moment is a step of the program. Drag over the chart to choose some; w s zoom, a d move."));
   }
 
   /** What follows the selection. */
@@ -224,7 +224,7 @@ class LivenessPage {
         cell(bytes(this.max[moment])), cell(percent(this.max[moment], this.memory.limit), this.max[moment] > this.memory.limit ? "bad" : null),
         cell(bytes(passing.reduce((sum, { values }) => sum + values[moment], 0))),
         cell(row < 0 ? "" : make("a", { href: encoded({ ...here, page: "operations", operation: keys.at(row), view: "" }) }, name || "without a name"), "words"),
-        cell(row < 0 ? "" : where(files.at(row).replace(/^.*[/\\]/, ""), lines[row], tail(layers.at(row), 32)), "words", row < 0 ? "" : where(files.at(row), lines[row], layers.at(row))),
+        cell(row < 0 ? "" : where(files.at(row).replace(/^.*[/\\]/, ""), lines[row], tail(layers.at(row), 24)), "words", row < 0 ? "" : where(files.at(row), lines[row], layers.at(row))),
         cell(alike ? `+${plain(alike)} like it, down to ${bytes(least)}` : "", "words"),
         cell(make("a", { href: encoded({ ...here, page: "memory", from: moment, to: moment, view: "" }) }, "tiles"), "words"));
     });

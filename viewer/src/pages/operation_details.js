@@ -75,13 +75,25 @@ async function tensorsOf(context, row) {
     if (consumer[i] === row) read.push({ tensor: what[i], maker: producer[i] });
     if (producer[i] === row) readers.set(what[i], (readers.get(what[i]) ?? 0) + 1);
   }
-  const named = (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? "" : tensors.words("source").at(t) || tensors.words("name").at(t));
+  const called = (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? "" : tensors.words("source").at(t) || tensors.words("name").at(t));
+  const named = (/** @type {{tensor: number, times?: number}} */ row) => called(row) + ((row.times ?? 1) > 1 ? ` ×${row.times}` : "");
   const number = (/** @type {string} */ name) => (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? 0 : tensors.numbers(name)[t]);
   const columns = [{ name: "tensor", value: named, words: true }, { name: "type", value: (/** @type {{tensor: number}} */ { tensor: t }) => (t < 0 ? "" : tensors.words("type").at(t)), words: true }, { name: "on a tile", value: number("tile_bytes"), show: bytes }];
   const from = { name: "from", words: true, value: (/** @type {{maker: number}} */ { maker }) => (maker < 0 ? "the start" : table.words("name").at(maker)),
     node: (/** @type {{maker: number}} */ { maker }) => (maker < 0 ? "the start" : make("a", { href: encoded({ ...context.state.selection, operation: table.words("key").at(maker) }) }, table.words("name").at(maker))) };
+  // Of an outlined layer every call reads and makes its own; those that are alike are told once.
+  const once = (/** @type {{tensor: number, maker: number}[]} */ rows) => {
+    /** @type {Map<string, {tensor: number, maker: number, times: number}>} */
+    const found = new Map();
+    for (const row of rows) {
+      const key = JSON.stringify([...columns.map(({ value }) => value(row)), row.maker, readers.get(row.tensor) ?? 0]), known = found.get(key);
+      if (known) known.times++;
+      else found.set(key, { ...row, times: 1 });
+    }
+    return [...found.values()];
+  };
   const list = (/** @type {string} */ title, /** @type {any[]} */ rows, /** @type {any[]} */ shown) => (rows.length ? make("div", null, heading(title), plainTable(shown, rows.slice(0, MOST), title), rows.length > MOST ? note(`and ${rows.length - MOST} more`) : null) : null);
-  return make("div", null, list("Reads", read, [...columns, from]), list("Makes", made, [...columns, { name: "readers", value: (/** @type {{tensor: number}} */ { tensor: t }) => readers.get(t) ?? 0 }]));
+  return make("div", null, list("Reads", once(read), [...columns, from]), list("Makes", once(made), [...columns, { name: "readers", value: (/** @type {{tensor: number}} */ { tensor: t }) => readers.get(t) ?? 0 }]));
 }
 
 /** The user's lines around one. @param {Context} context @param {string} file @param {number} line */

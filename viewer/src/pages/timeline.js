@@ -329,7 +329,7 @@ export const timeline = {
         ...(found[5].count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
-        ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),
+        ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host", "overhead"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),
         chosen, ...pipelines(t, found[5])),
       update: (now, before) => {
         if (now.view !== t.view) t.read(now);

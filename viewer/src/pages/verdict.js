@@ -1,7 +1,7 @@
 // Does it fit, how fast is it, what next.
 
 import { card, copy, heading, make, note, problem, table } from "../dom.js";
-import { bytes, cycles, flops, many, percent, plain, seconds, short, titled } from "../format.js";
+import { bytes, cycles, flops, many, percent, plain, rate, seconds, short, titled } from "../format.js";
 import { costs, PARTS } from "../optree.js";
 import { partsBar } from "../parts.js";
 import { encoded } from "../state.js";
@@ -18,10 +18,10 @@ const link = (context, changes, text) => make("a", { href: encoded({ ...context.
 /** @param {any} p the summary */
 function cards(p) {
   const m = p.tile_memory, band = p.band ? `, ± ${percent(p.band.median, 1)} as a rule` : "";
-  return make("div", { class: "cards" },
+  return make("div", { class: "cards even" },
     card("Fits?", m.fits ? "Yes" : "No, " + bytes(m.gap) + " over", `fullest tile ${bytes(m.max)} of ${bytes(m.limit)}`, m.fits ? "good" : "bad"),
     card("Modelled time", seconds(p.seconds), `${cycles(p.cycles)} for ${many(p.samples, "sample")}${band}`),
-    card("Throughput", short(p.throughput) + " /s", "samples a second, modelled"),
+    card("Throughput", rate(p.throughput), m.fits ? "samples a second, modelled" : "samples a second, if it fitted"),
     card("Arithmetic", percent(p.peak_fraction, 1), `of peak; ${flops(p.flops)}`),
     card("Energy", p.energy_joules.toPrecision(3) + " J", p.seconds ? `${plain(p.energy_joules / p.seconds)} W, modelled` : ""),
     card("Machine", many(p.ipus * p.replicas, "IPU"), `${many(p.replicas, "replica")} of ${p.ipus}, ${plain(p.tiles)} tiles each`),
@@ -51,7 +51,7 @@ function time(context, p) {
 /** @param {any} p */
 function next(p) {
   const advice = p.advice ?? [];
-  if (!advice.length) return null;
+  if (!advice.length) return make("section", { class: "advice" }, heading("What next"), note("No change was compiled, or none of them helps. The command that wrote this report tries them with --advice, and this page says what each gives."));
   const found = (/** @type {(row: any) => string} */ show) => (/** @type {any} */ row) => (row.error ? "–" : show(row));
   const gain = (/** @type {number | null} */ value, /** @type {(x: number) => string} */ show) => (value === null || value === undefined ? "–" : value > 0 ? "−" + show(value) : value < 0 ? "+" + show(-value) : "0");
   return make("section", { class: "advice" }, heading("What next"), table([
@@ -167,6 +167,6 @@ export const verdict = {
     return { node: make("section", { class: "whole" },
       heading(titled(p)), cards(p),
       make("div", { class: "halves" }, memory(context, p), time(context, p)), next(p), late, programs(context),
-      make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(`Planner: ${p.planner}.`) : null, compiler(p))), trust(p)) };
+      make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(p.planner === "poplibs" ? "Planner: poplibs, what the vendor's libraries did." : `Planner: ${p.planner}; --planner poplibs plans only what the vendor's libraries did.`) : null, compiler(p))), trust(p)) };
   },
 };

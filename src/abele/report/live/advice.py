@@ -86,9 +86,15 @@ def _transfers(f: dict[str, Any]) -> list[dict[str, Any]]:
     share = f["cycles_by"]["host"] / f["cycles"] if f["cycles"] else 0.0
     if share < WORTH:
         return []
-    text = "Move less between host and machine: data in half or 8 bits, fewer outputs, or the loss alone."
+    text = (
+        "Move less between host and machine, or less often: fewer and larger micro-batches, data in half or 8 bits, "
+        "fewer outputs, or the loss alone."
+    )
     moved = f"{f['host_in']:,} bytes in and {f['host_out']:,} bytes out"
-    why = f"{share:.0%} of a run waits for its transfers, {moved}; the gain is of half of them."
+    why = (
+        f"{share:.0%} of a run waits for its transfers, {moved}; each waits for the host, however few its bytes are. "
+        "The gain is of half of the wait."
+    )
     return [_row(text, why, 1 / (1 - share / 2) if share < 1 else None)]
 
 

@@ -10,7 +10,7 @@ import { PARTS, at } from "../../line.js";
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
 /** Hatch of each part, so that it can be told without colours. */
-export const HATCH = { sync: 6, exchange: 1, links: 4, compute: 0, host: 3 };
+export const HATCH = { sync: 6, exchange: 1, links: 4, compute: 0, host: 3, overhead: 2 };
 const DEEPEST = 4; // rows of bars
 const BAR = 16;
 const RULER = 16;

@@ -16,7 +16,7 @@ import { PARTS, placeAt } from "../../line.js";
 
 const SHADES = 64;
 /** Parts of a moment in which all tiles do the same, and `exchange` of what has no sets to say more of. */
-const WHOLE = /** @type {const} */ (["sync", "links", "host", "exchange"]);
+const WHOLE = /** @type {const} */ (["sync", "links", "host", "overhead", "exchange"]);
 const KEPT = 96 * 2 ** 20; // bytes of shares that are kept
 const WIDE = 3; // pixels: a moment of so many shows its parts
 const PART = WHOLE.map((name) => PARTS.indexOf(name));
