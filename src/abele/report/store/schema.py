@@ -13,7 +13,7 @@ from typing import Any
 APPLICATION = 0x4162656C
 """``PRAGMA application_id`` of a report: "Abel"."""
 
-SCHEMA = 1
+SCHEMA = 2
 """``PRAGMA user_version``: the version of everything here."""
 
 STATEMENTS = """
