@@ -12,8 +12,8 @@ import pytest
 
 import pva
 from abele.errors import AbeleError, BadReport, InvalidOption
+from abele.report.store import SCHEMA, write
 from abele.report.store import Report as File
-from abele.report.store import write
 from tests.report.synthetic import Shape, program
 
 Type = pva.Program.Type
@@ -81,7 +81,7 @@ def test_what_tutorials_print(trained: pva.Report) -> None:
     assert compilation.target.architecture is pva.IPU.Architecture.Ipu21
     assert compilation.target.totalMemory == compilation.target.numTiles * 624 * 1024
     assert (compilation.target.numIPUs, compilation.target.numReplicas) == (2, 2)
-    assert trained.version.major == 1 and not trained.version.isUnstableFormat
+    assert trained.version.major == SCHEMA and not trained.version.isUnstableFormat
     settings = trained.instrumentationSettings
     assert settings.compute is settings.ComputeInstrumentationLevel.Tile
 
