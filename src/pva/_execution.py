@@ -55,11 +55,7 @@ class _Line:
 
     def _joined(self, parts: list[Line]) -> Line:
         """One after another."""
-        if sum(len(part.program) for part in parts) > MOST:
-            raise NotInReport(
-                f"A report of Abele lists no more than {MOST:,} steps",
-                remedy="compilation.programs has each program once, with its cycles.",
-            )
+        _check(sum(len(part.program) for part in parts))
         starts = np.cumsum([0.0, *(part.total for part in parts)])
         return Line(
             np.concatenate([np.empty(0, np.int64), *(part.program for part in parts)]),
@@ -77,8 +73,9 @@ class _Line:
             return first
         if row in self._pipelined:
             return self._joined([first, self._pipeline(row, callee)])
-        count = int(self.data.numbers("operations", "count")[row])
-        return self._joined([first, *[self.function(callee)] * count])
+        count, turn = int(self.data.numbers("operations", "count")[row]), self.function(callee)
+        _check(count * max(len(turn.program), 1))
+        return self._joined([first, *[turn] * count])
 
     @cached_property
     def _pipelined(self) -> dict[int, list[int]]:
@@ -101,12 +98,22 @@ class _Line:
         table = [data.numbers("pipeline", name)[places] for name in ("ipu", "stage", "backward", "start")]
         begin = float(table[3].min())
         none = Line(np.empty(0, np.int64), np.empty(0), 0.0)
-        shifted = []
-        for ipu, stage, backward, start in zip(*(column.tolist() for column in table)):
-            part = one.get((int(ipu), int(stage), int(backward)), none)
-            shifted.append(Line(part.program, part.start + (start - begin), 0.0))
-        found = self._joined(shifted)
+        turns = [
+            (one.get((int(ipu), int(stage), int(backward)), none), start - begin)
+            for ipu, stage, backward, start in zip(*(column.tolist() for column in table))
+        ]
+        _check(sum(len(part.program) for part, _ in turns))
+        found = self._joined([Line(part.program, part.start + at, 0.0) for part, at in turns])
         return Line(found.program, found.start, float(data.numbers("operations", "cycles")[row]))
+
+
+def _check(steps: int) -> None:
+    """Before they are made: so many steps would take all memory."""
+    if steps > MOST:
+        raise NotInReport(
+            f"A report of Abele lists no more than {MOST:,} steps",
+            remedy="compilation.programs has each program once, with its cycles.",
+        )
 
 
 class Cycles(int):

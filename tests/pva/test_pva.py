@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -304,3 +305,14 @@ def test_lists_are_made_item_by_item(synthetic: pva.Report) -> None:
     assert steps[-1].name == steps[len(steps) - 1].name and steps[:0].__len__() == 0
     with pytest.raises(IndexError):
         steps[len(steps)]
+
+
+def test_more_steps_than_memory_holds_are_refused_before_they_are_made(tmp_path):
+    one = program(Shape(1, 8, 60))
+    kinds, count = one.tables["operations"]["kind"].tolist(), np.array(one.tables["operations"]["count"])
+    count[[kind in ("call", "repeat") for kind in kinds]] = 10**9
+    operations = {**one.tables["operations"], "count": count}
+    write(tmp_path / "long.pop", [replace(one, tables={**one.tables, "operations": operations})])
+    report = pva.openReport(tmp_path / "long.pop")
+    with pytest.raises(AbeleError, match="no more than 20,000,000 steps"):
+        _ = report.execution.runs

@@ -168,6 +168,25 @@ def test_a_number_or_a_text_that_changed_on_the_disk_is_noticed(tmp_path, table)
         Report(path)
 
 
+def test_a_byte_that_changed_anywhere_is_noticed_or_changes_nothing(tmp_path):
+    path = tmp_path / "flipped.pop"
+    write(path, [program(Shape(1, 8, 20))], title="one")
+
+    def answers():
+        with Report(path) as report:
+            return {name: report.resource(name) for name in report.names()}
+
+    data, whole, noticed = path.read_bytes(), answers(), 0
+    chosen = np.random.default_rng(1)
+    for at in (*range(200), *chosen.integers(len(data), size=300)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chosen.integers(8)]) + data[at + 1 :])
+        try:
+            assert answers() == whole
+        except BadReport:
+            noticed += 1
+    assert noticed > 50
+
+
 def test_names_that_are_no_utf_8_are_shown_as_far_as_they_are(tmp_path):
     path = tmp_path / "named.pop"
     one = replace(program(Shape(1, 8, 20)), name="a\udcff")
