@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
-import { painted, press, said, scratch, serveStore, shot, skip, tabTo, visions, visit } from "./harness.js";
+import { frames, painted, press, said, scratch, serveStore, shot, skip, tabTo, visions, visit } from "./harness.js";
 
 /** @typedef {import("./harness.js").Page} Page */
 
@@ -100,6 +100,7 @@ test("it looks right in the dark and to any eyes", { skip }, async () => {
   for (const vision of [undefined, ...visions]) {
     await visit(served, "#live", async (page) => {
       await reaches(page, 600);
+      await frames(page); // the figures are there before the pictures
       await painted(page);
       await shot(page, `live-dark-${vision ?? "all"}`);
     }, { dark: true, vision });
