@@ -171,7 +171,8 @@ export const live = {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let waiting;
     const changed = () => {
-      if (!waiting) waiting = setTimeout(() => { waiting = undefined; requestAnimationFrame(draw); }, Math.max(0, PERIOD - (performance.now() - begun)));
+      // Until it has been drawn, what changes meanwhile is of the same drawing.
+      waiting ??= setTimeout(() => requestAnimationFrame(() => { waiting = undefined; draw(); }), Math.max(0, PERIOD - (performance.now() - begun)));
     };
     now.listeners.add(changed);
     const node = make("section", null, make("div", { class: "tools" }, heading("The run"), select), status, figures, make("div", { class: "halves" }, lines,
