@@ -221,5 +221,6 @@ def test_lightning(tmp_path: Path) -> None:
     )  # fmt: skip
     trainer.fit(module, poptorch.DataLoader(options(), data, batch_size=BATCH, collate_fn=collated))
     torch.testing.assert_close(module.losses, wanted, rtol=1e-3, atol=1e-4)
+    assert float(trainer.logged_metrics["loss"]) == pytest.approx(module.losses[-1])
     equal(module.classifier, plain)
     copy.deepcopy(module.classifier)(**collated([data[0]]))

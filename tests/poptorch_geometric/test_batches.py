@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torch_geometric")
 
+import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
@@ -172,3 +175,16 @@ def test_graphs_are_taken_apart_and_put_together() -> None:
         assert type(made) is type(data)
         assert all(torch.equal(a, b + 1) for a, b in zip(parser.yieldTensors(made), tensors, strict=True))
         assert [t is u for t, u in zip(parser.yieldTensors(data), tensors, strict=True)] == [True] * len(tensors)
+
+
+def test_a_hundred_thousand_graphs_are_packed_each_once() -> None:
+    sizes = np.random.default_rng(0).integers(2, 40, (100_000, 2))
+    graphs = [SimpleNamespace(num_nodes=int(nodes), num_edges=int(edges)) for nodes, edges in sizes]
+    batches = list(StreamPackingSampler(graphs, max_num_graphs=16, max_num_nodes=256, max_num_edges=256))
+    assert [index for batch in batches for index in batch] == list(range(len(graphs)))
+    assert max(len(batch) for batch in batches) <= 16
+    assert max(sizes[batch].sum(0).max() for batch in batches) <= 256
+    starts = [batch[0] for batch in batches[1:]]
+    full = [sizes[batch].sum(0) + sizes[start] for batch, start in zip(batches, starts, strict=False)]
+    free = [16 - len(batch) - 1 for batch in batches[:-1]]  # each place without a graph keeps a node and an edge
+    assert all((both + left > 256).any() or left < 0 for both, left in zip(full, free, strict=True))
