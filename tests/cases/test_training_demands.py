@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -202,3 +204,92 @@ def test_dropout_masks_differ_between_tiles_steps_and_replicas() -> None:
     for i in range(4):
         for j in range(i):
             assert abs(np.corrcoef(masks[i].ravel(), masks[j].ravel())[0, 1]) < 5 / (tiles * each) ** 0.5
+
+
+# operations of one's own -------------------------------------------------------------------------------------------
+
+NEURON = '''
+import torch
+import poptorch
+from abele.ir import Arg, Composite, Sample, f32, register
+
+THRESHOLD, LEAK, SLOPE = 1.0, 0.9, 10.0
+
+
+def spike(b, operands, attributes):
+    (v,) = operands
+    return [b.cast_to(b.ge(v, b.constant(attributes["threshold"], v.dtype)), v.dtype)]
+
+
+def surrogate(b, op, given):
+    (dy,), (v,) = given, op.operands
+    away = b.abs(b.sub(v, b.constant(op.attributes["threshold"], v.dtype)))
+    flat = b.add(b.mul(away, b.constant(SLOPE, v.dtype)), b.constant(1.0, v.dtype))
+    return [b.div(dy, b.mul(flat, flat))]
+
+
+def samples():
+    yield Sample((Arg(f32(4)),), {"threshold": THRESHOLD})
+
+
+register(Composite("spiking.Spike", {"threshold": THRESHOLD}, spike, samples, surrogate))
+
+
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(context, v):
+        context.save_for_backward(v)
+        return (v >= THRESHOLD).to(v.dtype)
+
+    @staticmethod
+    def backward(context, dy):
+        (v,) = context.saved_tensors
+        return dy / (1 + SLOPE * (v - THRESHOLD).abs()) ** 2
+
+
+class Neurons(torch.nn.Module):
+    """Leaky integrate and fire, five steps: a neuron that fires begins again from nothing."""
+
+    def __init__(self, own):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.own = torch.nn.Linear(3, 8), own
+
+    def fires(self, v):
+        if not self.own:
+            return Spike.apply(v)
+        return poptorch.custom_op([v], "Spike", "spiking", 1, [v], {"threshold": THRESHOLD})[0]
+
+    def forward(self, x):
+        v = s = torch.zeros(x.shape[1], 8)
+        count = 0
+        for now in x:
+            v = LEAK * v * (1 - s) + self.linear(now)
+            s = self.fires(v)
+            count = count + s
+        return count, poptorch.identity_loss((count - 2).square(), "mean")
+
+
+x = 2 * torch.rand(5, 4, 3, generator=torch.Generator().manual_seed(1))
+mine, theirs = Neurons(True), Neurons(False)
+wrapped = poptorch.trainingModel(mine, optimizer=torch.optim.SGD(mine.parameters(), lr=0.1))
+plain = torch.optim.SGD(theirs.parameters(), lr=0.1)
+for _ in range(3):
+    count, loss = wrapped(x)
+    plain.zero_grad()
+    expected, wanted = theirs(x)
+    wanted.backward()
+    plain.step()
+    assert expected.sum() > 0 and torch.equal(count, expected), (count, expected)
+    torch.testing.assert_close(loss, wanted.detach())
+torch.testing.assert_close(mine.linear.weight, theirs.linear.weight, rtol=1e-5, atol=1e-6)
+print("equal")
+'''
+
+
+def test_a_spiking_neuron_is_an_operation_written_in_python(tmp_path) -> None:
+    """In a process of its own: what it registers is of no other test."""
+    program = tmp_path / "neurons.py"
+    program.write_text(NEURON, encoding="utf-8")
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert ran.stdout.split() == ["equal"], ran.stderr[-2000:]
