@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import textwrap
@@ -66,7 +65,7 @@ def test_commands_of_the_readme_run(group: list[str], tmp_path: Path) -> None:
             served = subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
             assert served.stdout is not None
             said = "".join(served.stdout.readline() for _ in range(2))
-            served.send_signal(signal.SIGINT)
+            served.terminate()
             served.communicate(timeout=60)
             assert "http://127.0.0.1" in said
             continue

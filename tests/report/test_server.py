@@ -297,8 +297,9 @@ def test_files_that_are_no_report(tmp_path, content):
 
 
 def command(*words):
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a background shell ignores it
     return subprocess.Popen(
-        [sys.executable, "-m", "abele", "view", *map(str, words)],
+        [sys.executable, "-c", f"{start}; from abele.cli import main; main()", "view", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
