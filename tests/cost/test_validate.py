@@ -271,6 +271,28 @@ def test_a_small_pipeline_trains_as_its_case_says() -> None:
     assert {"compute", "links", "bubble"} <= row.outcome.shares.keys()
 
 
+def test_separate_operations_are_charged_one_by_one_and_io_tiles_hide_the_host() -> None:
+    pytest.importorskip("torch")
+    sizes = {"depth": 2, "width": 64, "heads": 2, "vocabulary": 64}
+    chip = find_system("c600").chip
+
+    def found(**options: object) -> Outcome:
+        asked = case(
+            "inference", "bertsquad", "samples/s", "throughput", system="c600", micro_batch=2, sequence_length=256,
+            partials="f16", options=sizes | options,
+        )  # fmt: skip
+        row = run_case(asked, CONTEXT)
+        assert row.status == "predicted" and row.outcome is not None, row.reason
+        return row.outcome
+
+    chain, one = found(patterns="norm"), found(patterns="gelu/norm")
+    each = -(-2 * 256 * 4 * 64 // chip.tiles)  # elements of GELU on a tile
+    power = chip.estimate("Elementwise", n=each, ops="pow", dtype="f16", broadcast="scalar")
+    assert chain.cycles - one.cycles > 0.9 * 2 * power  # in each of two layers; a fused chain would hide none of it
+    beside = found(patterns="gelu/norm", io_tiles=32)
+    assert one.shares["host"] > 0 and "host" not in beside.shares
+
+
 def test_every_family_has_a_runner_or_says_so() -> None:
     without = {c.family for c in builtin_cases()} - RUNNERS.keys()
     assert not without

@@ -15,6 +15,7 @@ from torch import nn
 from abele.errors import InvalidOption, suggest
 from abele.zoo import resnet
 from abele.zoo.bert_heads import AnswerSpan, MaskedWords
+from abele.zoo.bertsquad import BertSquad
 from abele.zoo.efficientnet import EfficientNet
 from abele.zoo.training import classifier
 from abele.zoo.transformers import gpt2, vit
@@ -88,6 +89,17 @@ def _bert(*sizes: int) -> Maker:
     return make
 
 
+def _bertsquad(*sizes: int) -> Maker:
+    def make(r: Request) -> Built:
+        length = r.length or 256
+        patterns = [name for name in str(r.sizes.get("patterns", "")).split("/") if name]
+        shape = (*r.transformer(*sizes), r.size("vocabulary", 30522), length)
+        inputs = {name: r.tokens(length) for name in ("input_ids", "input_mask", "segment_ids")}
+        return BertSquad(*shape, patterns), inputs
+
+    return make
+
+
 CONFIGURED: Mapping[str, Maker] = {
     "resnet18": _resnet(resnet.BasicBlock, 2, 2, 2, 2),
     "resnet34": _resnet(resnet.BasicBlock, 3, 4, 6, 3),
@@ -103,6 +115,7 @@ CONFIGURED: Mapping[str, Maker] = {
     "gpt2-large": _gpt2(36, 1280, 20),
     "bert-base": _bert(12, 768, 12),
     "bert-large": _bert(24, 1024, 16),
+    "bertsquad": _bertsquad(12, 768, 12),
 }
 """Makers by name. BERT in training has the loss of words masked in front, in inference the answers of SQuAD."""
 

@@ -33,9 +33,10 @@ def run_model(case: Case, context: Context) -> Outcome:
     where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
     ``optimizer=sgd|adam|lamb``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
-    ``memory_proportion``; ``host=none`` (synthetic data: the host's time is left out);
-    ``host_return=SECONDS`` of the host between two updates; ``samples=F`` (published
-    samples in one sample of the program, as in packed sequences).
+    ``memory_proportion``; ``io_tiles=N`` set aside, on which the host's transfers run beside compute;
+    ``patterns=gelu/norm`` of ``bertsquad``; ``host=none`` (synthetic data: the host's time is left out);
+    ``host_return=SECONDS`` of the host between two updates; ``samples=F`` (published samples in one sample of the
+    program, as in packed sequences).
     """
     train = case.family == "training"
     system = find_system(case.system)
@@ -56,7 +57,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         kind, fixed, attributes = _OPTIMISERS[name]
         held = str(case.option("optimizer_state", "f32"))
         optimiser = Optimiser(kind, (parameters,), (tuple(fixed.items()),), attributes, state_dtype=held)
-    turns = case.accumulation
+    turns, io_tiles = case.accumulation, int(case.option("io_tiles", 0))
     options = CompileOptions(
         system,
         case.replicas,
@@ -70,6 +71,8 @@ def run_model(case: Case, context: Context) -> Outcome:
         float8="f143" if case.dtype == "f8" else "",
         plan=PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs"),
         pipeline=str(case.option("pipeline", "grouped")),
+        io_tiles=io_tiles,
+        overlap=("host",) if io_tiles else (),
     )
     executable = compile_graph(graph, options, cache=context.cache, watch=lambda step, _: context.tell(case.id, step))
     context.tell(case.id, "charge")
