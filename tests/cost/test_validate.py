@@ -99,10 +99,14 @@ def test_statistics_by_hand() -> None:
     rates = [Row(case("gemm", "matmul", "TFLOPS", "flops", 100.0), "predicted", p) for p in (110.0, 80.0, 100.0)]
     times = [Row(case("conv", "conv", "s", "time", 2.0, configuration="guessed"), "predicted", 1.0)]
     missing = [Row(case("conv", "conv", "s", "time", 2.0), "no runner", reason="why")]
-    gemm, known, other = summarise([*rates, *times, *missing])
+    gemm, known, other, both = summarise([*rates, *times, *missing])
     assert (gemm.median, gemm.p90, gemm.bias) == pytest.approx((10.0, 18.0, 0.0))  # of 0, 10, 20
     assert (known.group, known.rows, known.predicted, known.median) == ("known", 1, 0, None)
     assert (other.group, other.median, other.bias) == ("other", pytest.approx(50.0), pytest.approx(100.0))
+    # of 0, 10, 20, 50
+    assert (both.group, both.rows, both.predicted) == ("all", 5, 4)
+    assert (both.median, both.p90) == pytest.approx((15.0, 41.0))
+    assert len(summarise(rates)) == 1
     assert times[0].error == pytest.approx(-50.0)  # half of the time is twice the speed
 
 

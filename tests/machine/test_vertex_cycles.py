@@ -53,6 +53,17 @@ EXAMPLES: dict[str, tuple[dict, tuple[str, ...]]] = {
 }
 
 
+def test_dot_products_of_one_output_at_a_time() -> None:
+    """Every pass repeats the work around the dot products: 7 cycles a position, a row's and a worker's start."""
+    shape = {"field": 600, "in_chans": 4, "kernel": 9, "row": 20}
+    one, together, apart = (
+        gc200.estimate("Hmac", out_chans=outs, out_group=group, **shape) for outs, group in ((1, 0), (4, 0), (4, 1))
+    )
+    assert gc200.estimate("Hmac", out_chans=1, out_group=1, **shape) == one
+    passes = [apart - together, together - one]
+    assert passes[0] > 3 * 9 * 600 * 7 and passes[1] > 3 * 9 * 600 * 7
+
+
 @pytest.mark.parametrize(("field", "cycles"), [(6, 4_111), (24, 4_975), (96, 9_583), (384, 28_015)])
 def test_matrix_unit_half(field: int, cycles: int) -> None:
     assert gc200.estimate("Amp1x1", field=field, in_chans=64, out_chans=64) == cycles

@@ -34,7 +34,7 @@ from abele.ir.text import Scanner, print_attribute
 from abele.ir.types import DType
 from abele.machine.chip import Chip
 from abele.machine.presets import gc200
-from abele.ops.plans.planning import Question, make_plan
+from abele.ops.plans.planning import PlanOptions, Question, make_plan
 from abele.schedule.layout import Layout
 from abele.schedule.records import Access, ComputeSet, Plan, Use
 from abele.schedule.rules import check_plan
@@ -397,10 +397,15 @@ def run_set(question: Question, s: ComputeSet, memories: Mapping[str, _Memory], 
 
 
 def plan_and_run(
-    case: Case, chip: Chip, homes: Sequence[Layout | None] | None = None, first: int = 0, choice: int = 0
+    case: Case,
+    chip: Chip,
+    homes: Sequence[Layout | None] | None = None,
+    first: int = 0,
+    choice: int = 0,
+    options: PlanOptions | None = None,
 ) -> Plan:
     """Plan a case, run the plan and hold the results against the reference; returns the plan."""
-    question = replace(ask(case, chip, homes, first), choice=choice)
+    question = replace(ask(case, chip, homes, first), choice=choice, options=options or PlanOptions())
     plan, values = make_plan(question), case.values()
     if not plan.sets:
         assert len(plan.homes) == len(case.results)

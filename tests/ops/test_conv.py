@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from abele.errors import InvalidOperand
+from abele.errors import InvalidOperand, InvalidOption
 from abele.ir import Arg, Sample, evaluate_operation, infer_types
 from abele.ir.types import f16, f32
-from abele.machine.presets import gc200
+from abele.machine.presets import gc200, mk1
+from abele.ops.conv.memory import temporary_bytes
 from abele.ops.conv.op import output_sizes
+from abele.ops.conv.plan import Map
 from abele.ops.plans.layouts import even, flat
-from abele.ops.plans.planning import Question, make_plan
+from abele.ops.plans.planning import SHORT, PlanOptions, Question, make_plan
 from abele.schedule.records import Use
 from abele.schedule.rules import check_plan
 from tests.ops.harness import (
@@ -63,7 +66,9 @@ def test_plans_of_any_convolution_give_the_reference(data):
     case = case_of(data.draw(st.sampled_from(NAMES)), *data.draw(convolutions()))
     chip = machine(data.draw(st.sampled_from([1, 4, 16])))
     homes = [data.draw(st.sampled_from([None, flat(t, chip), even(t, chip)])) for t in case.operands]
-    plan = plan_and_run(case, chip, homes)
+    vendor = PlanOptions(planner="poplibs", short=data.draw(st.sampled_from(SHORT)), memory_proportion=0.001)
+    options = data.draw(st.sampled_from([PlanOptions(), vendor]))
+    plan = plan_and_run(case, chip, homes, options=options)
     uses = [Use("x", t) for t in (*case.operands, *case.results)]
     assert not list(check_plan(plan, uses[:2], uses[2:], homes, chip.tiles))
 
@@ -163,6 +168,77 @@ def test_channels_are_done_in_turns_when_memory_is_short(name, kernel):
         assert not list(check_plan(plan, uses[:2], uses[2:], homes, chip.tiles))
         turns.append(sum(s.vertex.startswith("Conv") for s in plan.sets))
     assert max(turns) > 1
+
+
+# the vendor's estimate of temporary memory
+
+
+def image_question(make, height, width, proportion=0.6, short="double", chip=mk1) -> Question:
+    x, w = make(1, 4, height, width), make(4, 4, 3, 3)
+    given = tuple({**window(3), "partials": "f32"}.items())
+    homes, options = (flat(x, chip), flat(w, chip)), PlanOptions(proportion, "poplibs", short=short)
+    return Question("conv", given, (x, w), (x,), homes, chip, 0, options)
+
+
+def test_temporary_memory_by_hand():
+    """A tile with 10 rows of 20 positions of a half image, 4 channels in and out, sums in float."""
+    question = image_question(f16, 300, 400)
+    it = Map.of(question)
+    parts = {name: np.array([1]) for name in "ngoc"} | {"f0": np.array([30]), "f1": np.array([20])}
+    lengths = {d.name: d.length(parts[d.name]) for d in it.dimensions}
+
+    def found(method: str) -> float:
+        return float(temporary_bytes(mk1, it, method, parts, lengths, ((1, 1), (1, 1)))[0])
+
+    window_bytes, sums = 12 * 22 * 4 * 2, 10 * 20 * 4 * 4
+    # one kernel column of zeros makes blocks of four, and the padding is written out; the sums lie twice
+    zeros = (12 * 23 - 10 * 20) * 4 * 2
+    assert found("slic") == window_bytes + 3 * 4 * 16 * 2 + zeros + 2 * sums + 200
+    # one channel of sums at a time: regrouped afterwards
+    assert found("hmac") == max(window_bytes + 9 * 16 * 2 + sums, 2 * 10 * 20 * 4 * 2)
+    # outputs filled up to the 8 rows of the matrix unit; a fourth row of the kernel
+    assert found("amp") == window_bytes + 4 * 3 * 4 * 8 * 2 + (11 - 10) * 20 * 4 * 2 + 2 * sums
+
+
+@pytest.mark.parametrize(
+    ("make", "height", "width", "tiles", "most"),
+    [
+        (f16, 1026, 770, 1216, 0.1),
+        (f32, 1026, 770, 1216, 0.1),
+        (f16, 1124, 2202, 2432, 0.1),
+        (f32, 1124, 2202, 2432, 0.2),
+        (f16, 1124, 2202, 1216, 0.3),
+    ],
+)
+def test_the_matrix_unit_is_left_where_the_vendors_planner_left_it(make, height, width, tiles, most):
+    """Published times of these convolutions jump by a factor of 9 to 36 between this proportion and the next.
+
+    thorbenlouw/lbm-graphcore, experiments/effect-of-mem-on-convolution: with a tenth more of the memory the fast plan
+    fitted. Up to SDK 1.2 the planner then took the plan of the least memory: dot products.
+    """
+    chip = mk1.derive("mk1s", tiles=tiles)
+    short, enough = (
+        make_plan(image_question(make, height, width, proportion, "least", chip)).sets[0].vertex
+        for proportion in (most, most + 0.1)
+    )
+    doubled = make_plan(image_question(make, height, width, most, chip=chip)).sets[0].vertex
+    assert short == "ConvHmac"
+    assert enough in ("ConvSlic", "ConvAmp")
+    assert doubled in ("ConvHmac", enough)
+
+
+def test_short_of_memory_doubles_it_or_takes_the_least():
+    """Nothing fits 0.2 of this tile's memory, and dot products of all outputs at once fit 0.4."""
+    plan = {
+        (proportion, short): make_plan(image_question(f32, 1124, 2202, proportion, short))
+        for proportion in (0.2, 0.4)
+        for short in SHORT
+    }
+    assert plan[0.4, "least"] == plan[0.4, "double"] == plan[0.2, "double"]
+    assert {s.vertex for s in plan[0.2, "least"].sets} == {"ConvHmac"}
+    assert len(plan[0.2, "least"].sets) > len(plan[0.2, "double"].sets)
+    with pytest.raises(InvalidOption, match="leat"):
+        PlanOptions(short="leat")
 
 
 def test_halo_is_read_and_no_more():

@@ -17,6 +17,7 @@ from abele.ir.graph import Graph, Port, Value
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
 from abele.machine.exchange import link_seconds, sync_cycles
+from abele.machine.presets import mk1
 from abele.machine.system import System, find_system, one_ipu
 from abele.ops.plans.planning import PlanOptions
 
@@ -52,7 +53,8 @@ def run_conv(case: Case, context: Context) -> Outcome:
 
     Options: ``image=HEIGHTxWIDTH``, ``in_chans``, ``out_chans``, ``kernel=3``, ``stride=1``, ``padding`` (default:
     keeps the size), ``groups=1``, ``batch=1``, ``iterations`` (turns that the published time spans),
-    ``memory_proportion``, ``copies=1`` for programs that copy the result into the image behind each turn.
+    ``memory_proportion``, ``short=double|least`` (see ``PlanOptions``; on Mk1, whose published convolutions are of SDK
+    1.2, ``least``), ``copies=1`` for programs that copy the result into the image behind each turn.
     """
     height, width = sides_of(case, 2)
     ins, outs, kernel = (int(case.option(n, d)) for n, d in (("in_chans", None), ("out_chans", None), ("kernel", 3)))
@@ -156,7 +158,10 @@ def charged(case: Case, context: Context, loop: Loop, free: Sequence[str] = ()) 
         around["sync"] = around.get("sync", 0.0) + chip.compute_set_cycles
         around["compute"] = chip.estimate("Copy", bytes=-(-loop.copied // chip.tiles))
         notes = (*notes, "the result is copied into the image, each tile its part")
-    plan = loop.plan or PlanOptions(float(case.option("memory_proportion", 0.6)), "poplibs")
+    first_generation = find_system(case.system).chip.name == mk1.name
+    asked = float(case.option("memory_proportion", 0.6)), "poplibs"
+    short = str(case.option("short", "least" if first_generation else "double"))
+    plan = loop.plan or PlanOptions(*asked, short=short)
     options = CompileOptions(system, partials="", plan=plan)
     costs = {name: lambda chip, **fields: 0 for name in free}
     less = replace(system, chip=system.chip.derive(system.chip.name, vertex_costs=costs)) if free else system

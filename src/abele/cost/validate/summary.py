@@ -71,7 +71,8 @@ class Summary:
     """Errors of one group of rows, in percent.
 
     Attributes:
-        group: a family, with ``known`` (known configuration and device-bound) or ``other``.
+        family, group: a family, with ``known`` (known configuration and device-bound) or ``other``; of several
+            families together ``all`` rows.
         rows, predicted: in the group, and of those predicted.
         median, p90: of the absolute error.
         bias: median of ``Row.speed``: plus means that the model is too fast.
@@ -91,8 +92,12 @@ class Summary:
         return asdict(self)
 
 
+TOGETHER = {"gemm and dense convolution": ("gemm", "conv")}
+"""Families that are also judged as one, all their rows, behind the last of them."""
+
+
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """A line for each family in the order of the rows, its headline rows before the others."""
+    """A line for each family in the order of the rows, its headline rows before the others; and those ``TOGETHER``."""
     families = dict.fromkeys(row.case.family for row in rows)
     found = []
     for family in families:
@@ -100,6 +105,11 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
             members = [r for r in rows if r.case.family == family and r.case.headline == headline]
             if members:
                 found.append(_summary(family, group, members))
+    for name, several in TOGETHER.items():
+        if set(several) <= set(families):
+            members = [r for r in rows if r.case.family in several]
+            last = max(i for i, line in enumerate(found) if line.family in several)
+            found.insert(last + 1, _summary(name, "all", members))
     return found
 
 

@@ -11,7 +11,7 @@ vertex             fields
 =================  ==================================================================================================
 ``Amp1x1``         field, in_chans, out_chans, [groups=1, dtype=f16, partials=f16, out_group=units]
 ``AmpNx1``         as Amp1x1 (partials=f32), kernel, [row=0, kernel_height=1]
-``Hmac``           field, in_chans, out_chans, [kernel=1, groups=1, dtype=f16, partials=f32]
+``Hmac``           field, in_chans, out_chans, [kernel=1, groups=1, dtype=f16, partials=f32, out_group=0]
 ``Vmac``           field, channels, kernel, [dtype=f16, partials=f32, channel_group=8]: depthwise
 ``Slic``           field, row, kernel, channels, [partials=f16, channel_group=4, stride=1]: grouped, half
 ``OuterProduct``   field, out_chans, [groups=1, dtype=f16]

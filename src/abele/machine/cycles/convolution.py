@@ -41,14 +41,20 @@ def hmac(
     dtype: str = "f16",
     partials: str = "f32",
     row: Count = 0,
+    out_group: int = 0,
 ) -> Count:
-    """Tile cycles of a convolution or matmul by dot products on the vector unit; fields as for ``AmpNx1``."""
+    """Tile cycles of a convolution or matmul by dot products on the vector unit; fields as for ``AmpNx1``.
+
+    ``out_group``: output channels that a pass over the kernel takes together, 0 for all of them.
+    """
     half = dtype_bytes(dtype) <= 2
     half_partials = half and dtype_bytes(partials) == 2
     point = half and not half_partials and not hasattr(kernel, "shape") and kernel == 1
     savings = 15 if point else 6 if half else 0
     dot = dot_cycles(chip, in_chans, dtype, partials)
-    channels = ceil_div(out_chans, 2) if half_partials else out_chans
+    passes = ceil_div(out_chans, out_group) if out_group else 1
+    together = ceil_div(out_chans, passes) if out_group else out_chans
+    channels = ceil_div(together, 2) if half_partials else together
     start = 13 if point else 19
 
     def run(n: Count) -> Count:
@@ -60,7 +66,7 @@ def hmac(
     outer = (65 if half else 58) - (10 if point else 0)
     clear_entry = 10 if half_partials else 9
     zeroing = zero_cycles(chip, field * out_chans, partials) * groups
-    return outer + chip.workers * (clear_entry + savings) + groups * (23 + 15 + 10 + inner) + zeroing
+    return outer + chip.workers * (clear_entry + savings) + groups * (23 + 15 + passes * (10 + inner)) + zeroing
 
 
 @estimate("Vmac", source=_SOURCE, confidence="published", code_bytes=1100)

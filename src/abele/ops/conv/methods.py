@@ -10,6 +10,17 @@ import numpy as np
 
 from abele.ir.types import DType
 from abele.machine.chip import Chip
+from abele.ops.plans.planning import Question
+
+
+def dots_together(question: Question, partials: DType) -> int:
+    """Output channels of which a vertex makes the dot products together; 0 is all of them.
+
+    The vendor's planner knows one, or two with half sums (graphcore/poplibs, poplin/ConvVertexType.cpp).
+    """
+    if question.options.planner != "poplibs" or "Hmac" in question.chip.vertex_costs:
+        return 0
+    return 2 if partials is DType.F16 else 1
 
 
 def vertex_cycles(
@@ -23,8 +34,9 @@ def vertex_cycles(
     partials: str,
     turned: Sequence[bool],
     wide: bool = False,
+    out_group: int = 0,
 ) -> Any:
-    """Tile cycles of one block of a map by ``method``; ``wide``: see ``loads_wide``.
+    """Tile cycles of one block of a map by ``method``; ``wide``: see ``loads_wide``, ``out_group``: ``dots_together``.
 
     The gradient of the input meets ``kernel / stride`` taps at a position, or none where the stride is longer. That of
     the weights is a product: output channels by (input channels and taps), summed over batch and field. Input
@@ -37,10 +49,11 @@ def vertex_cycles(
     taps = math.prod(kernel)
     types = {"dtype": dtype, "partials": partials}
     amp: dict[str, Any] = types | ({"wide": True} if wide else {})
+    dots: dict[str, Any] = types | ({"out_group": out_group} if out_group else {})
     if name == "conv_weight_grad":
         outs, positions = (c * taps, o) if method == "amp_swapped" else (o, c * taps)
         vertex = "Hmac" if method == "hmac" else "Amp1x1"
-        how = types if method == "hmac" else amp
+        how = dots if method == "hmac" else amp
         cycles = chip.estimate(vertex, field=positions, in_chans=field, out_chans=outs, groups=g, **how)
         for turn, rows in zip(turned, (o, c), strict=True):
             if turn:
@@ -74,7 +87,7 @@ def vertex_cycles(
         cycles = np.minimum.reduce(found)
     elif method == "hmac":
         shape = {"field": field, "in_chans": ins, "out_chans": outs, "groups": g, "row": row}
-        cycles = chip.estimate("Hmac", kernel=taps, **shape, **types)
+        cycles = chip.estimate("Hmac", kernel=taps, **shape, **dots)
     elif method == "vmac":
         shape = {"field": field, "channels": g, "kernel": taps, "kernel_row": kernel[-1], "partials": partials}
         cycles = np.minimum.reduce([chip.estimate("Vmac", channel_group=together, **shape) for together in (4, 8, 16)])

@@ -19,7 +19,8 @@ import numpy as np
 from abele.ir.graph import Attribute, Attributes
 from abele.ir.types import DType, TensorType
 from abele.machine.chip import Chip
-from abele.ops.conv.methods import vertex_cycles
+from abele.ops.conv.memory import temporary_bytes
+from abele.ops.conv.methods import dots_together, vertex_cycles
 from abele.ops.conv.op import convolve, padded, spread_gradient, weight_gradient
 from abele.ops.plans.halo import Halo
 from abele.ops.plans.partials import adds_fast, partials_type, reduce_costs, reduce_turn, reduction, set_cycles
@@ -199,9 +200,10 @@ def _turned(question: Question) -> tuple[bool, bool]:
     return (question.operation == "conv_weight_grad" and decided[0], decided[1])
 
 
-def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
+def _costs(question: Question, it: Map, methods: Sequence[str], turns: int, bound: _Bound):
     """The objective: cycles of ``turns`` such maps, and how full the fullest tile gets."""
     chip, turned, wide, fast = question.chip, _turned(question), loads_wide(question), adds_fast(question)
+    dots = dots_together(question, it.partials)
     free = tuple(home is None and turns == 1 for home in question.homes)
     (result,) = question.results
     result = result.with_shape((math.prod(result.shape) // turns,))
@@ -231,23 +233,61 @@ def _costs(question: Question, it: Map, methods: Sequence[str], turns: int):
             for_good = for_good + np.where(here, size, 0)
         received = each[0] + each[1]
         sums = (lengths, it.kernel, it.strides, str(it.dtype), str(it.partials), turned)
-        work = np.minimum.reduce([vertex_cycles(chip, it.name, method, *sums, wide) for method in methods])
+        each_work = [vertex_cycles(chip, it.name, method, *sums, wide, dots) for method in methods]
         made = it.result.elements(parts, lengths)
         depth: Any = math.prod((parts[name] for name in it.summed), start=np.int64(1))
         split = depth > 1
+        cast: Any = 0
         if it.partials is not result.dtype:
             types = {"dtype": str(it.partials), "out": str(result.dtype)}
-            cast = chip.estimate("ReducePartials", outputs=made, depth=1, **types)
-            work = work + np.where(split, 0, cast)
+            cast = np.where(split, 0, chip.estimate("ReducePartials", outputs=made, depth=1, **types))
         summing, gathered = reduce_costs(chip, result, depth, it.partials, fast)
         left = np.where(split | (it.partials is not result.dtype), made * it.partials.bytes, 0)
-        cycles = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + work + summing
+        around = set_cycles(chip) + shared_exchange(chip, it.names, parts, each, followed)[0] + cast + summing
         temporary = np.maximum(received + left, left + gathered)
         stays_here = for_good + np.where(split, result.size / chip.tiles, made) * result.dtype.bytes * turns
-        allowed = question.options.memory_proportion * chip.tile_memory
-        return cycles * turns, np.maximum(temporary / allowed, (temporary + stays_here) / chip.tile_memory)
+        full = (temporary + stays_here) / chip.tile_memory
+        if question.options.planner != "poplibs":
+            work = np.minimum.reduce(each_work)
+            return (around + work) * turns, np.maximum(temporary / chip.tile_memory / bound.proportion, full)
+        padding = question.attribute("padding")
+        found = []
+        for method, work in zip(methods, each_work, strict=True):
+            needs = temporary_bytes(chip, it, method, parts, lengths, padding, turns) / chip.tile_memory
+            found.append(bound.judge((around + work) * turns, needs, full))
+        return _better(found)
 
     return cost, order
+
+
+def _better(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Of cycles and fullness by several methods those of the best one, split by split."""
+    best = np.argmin([score_of(*pair) for pair in found], axis=0)
+    cycles, full = (np.choose(best, [np.broadcast_to(pair[i], best.shape) for pair in found]) for i in (0, 1))
+    return cycles, full
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """How much memory plans may take.
+
+    Attributes:
+        proportion: of tile memory, for temporaries.
+        least: look for the least temporary memory instead, and among equal ones for the fewest cycles.
+    """
+
+    proportion: float
+    least: bool = False
+
+    def judge(self, cycles: np.ndarray, needs: np.ndarray, full: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles (or what stands for them) and fullness of splits that need so much of a tile's memory."""
+        if self.least:
+            return np.minimum(needs, 1.0) * _MEMORY_FIRST + np.minimum(cycles, _MEMORY_FIRST / 1e6), full
+        return cycles, np.maximum(needs / self.proportion, full)
+
+
+_MEMORY_FIRST = DOES_NOT_FIT / 4
+"""A tile's memory in cycles, where memory is to be saved first: a byte outweighs all cycles of any convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,22 +305,45 @@ MOST_TURNS = 32
 
 
 def _choose(question: Question, it: Map) -> _Choice:
-    """The least cycles that fit; what does not fit at once is done in turns."""
-    best = _best_of(question, it, 1)
+    """The least cycles that fit; what does not fit at once is done in turns.
+
+    The planner ``poplibs`` goes on as the vendor's when nothing keeps to the proportion: see ``PlanOptions.short``.
+    """
+    options = question.options
+    best = _in_turns(question, it, _Bound(options.memory_proportion))
+    if best.score < DOES_NOT_FIT or options.planner != "poplibs":
+        return best
+    if options.short == "least":
+        return _in_turns(question, it, _Bound(1.0, least=True))
+    proportion = options.memory_proportion
+    while best.score >= DOES_NOT_FIT and proportion < MOST_MEMORY:
+        proportion *= 2
+        best = _in_turns(question, it, _Bound(proportion))
+    return best
+
+
+MOST_MEMORY = 2.0
+"""Up to so many times a tile's memory the vendor's planner doubles what temporaries may take (graphcore/poplibs,
+poplin/ConvPlan.cpp)."""
+
+
+def _in_turns(question: Question, it: Map, bound: _Bound) -> _Choice:
+    """The best choice in one turn or, where it does not fit or memory is to be saved, in several."""
+    best = _best_of(question, it, 1, bound)
     turns, channels = 2, next(d.size for d in it.dimensions if d.name == it.channel)
-    while best.score >= DOES_NOT_FIT and turns <= MOST_TURNS and channels % turns == 0:
+    while (best.score >= DOES_NOT_FIT or bound.least) and turns <= MOST_TURNS and channels % turns == 0:
         start = {axis.name: axis.parts for axis in best.grid.axes}
-        best = min(best, _best_of(question, it.part(turns), turns, start), key=lambda choice: choice.score)
+        best = min(best, _best_of(question, it.part(turns), turns, bound, start), key=lambda choice: choice.score)
         turns *= 2
     return best
 
 
-def _best_of(question: Question, it: Map, turns: int, start: Mapping[str, int] | None = None) -> _Choice:
+def _best_of(question: Question, it: Map, turns: int, bound: _Bound, start: Mapping[str, int] | None = None) -> _Choice:
     """The grid and the method with the least cycles that fit, in so many turns; ``start``: as for ``search``."""
     chip = question.chip
     sizes = {d.name: d.size for d in it.dimensions}
     methods = methods_of(chip, it)
-    cost, order = _costs(question, it, methods, turns)
+    cost, order = _costs(question, it, methods, turns, bound)
     parts, score = search(it.dimensions, chip.tiles, cost, start)
     blocks = math.prod(parts.values())
     first = aligned_first(chip, question.first) if 2 * blocks <= chip.tiles else 0
@@ -296,10 +359,13 @@ def _best_of(question: Question, it: Map, turns: int, start: Mapping[str, int] |
             if value < score:
                 grid, score = home.grid, value
     lengths = {a.name: a.classes()[0][0] for a in grid.axes}
+    column = {a.name: np.array([a.parts]) for a in grid.axes}
 
-    def cycles(method: str) -> int:
+    def cycles(method: str) -> float:
+        if question.options.planner == "poplibs":
+            return float(score_of(*_costs(question, it, (method,), turns, bound)[0](column))[0])
         types = (str(it.dtype), str(it.partials), (False, False), loads_wide(question))
-        return int(vertex_cycles(chip, it.name, method, lengths, it.kernel, it.strides, *types))
+        return float(vertex_cycles(chip, it.name, method, lengths, it.kernel, it.strides, *types))
 
     return _Choice(score, grid, min(methods, key=cycles), turns)
 
@@ -324,6 +390,8 @@ def plan_conv(question: Question) -> Plan:
     }
     if loads_wide(question):
         attributes["wide"] = True
+    if choice.method == "hmac" and (together := dots_together(question, it.partials)):
+        attributes["out_group"] = together
     kind = _kind(it.name, choice.method)
     split = [grid.axis(name) for name in it.summed if grid.axes[grid.axis(name)].parts > 1]
     counts = tuple(grid.axes[i].parts for i in split)
@@ -421,6 +489,7 @@ def _cycles(name: str):
             partials,
             a["turned"],
             bool(a.get("wide")),
+            int(a.get("out_group", 0)),
         )
         if out != partials:
             total = total + chip.estimate(

@@ -19,6 +19,7 @@ from abele.schedule.layout import Layout
 from abele.schedule.records import Access, Plan
 
 PLANNERS = ("best", "poplibs")
+SHORT = ("double", "least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,23 @@ class PlanOptions:
             after another.
         vectorised: the codelets of stencils work on whole words; else element by element, as plain C++ does.
         contiguous: they take the neighbourhood of all that they compute as one region of memory; else row by row.
+        short: what the planner ``poplibs`` does when no plan of a convolution keeps to the proportion: ``double`` it
+            until one does, as PopLibs since SDK 1.3, or take the plan of the ``least`` temporary memory, as before.
     """
 
     memory_proportion: float = 0.6
     planner: str = "best"
     vectorised: bool = True
     contiguous: bool = False
+    short: str = "double"
 
     def __post_init__(self) -> None:
         if self.planner not in PLANNERS:
             raise InvalidOption(f"There is no planner {self.planner!r}", remedy=suggest(self.planner, PLANNERS))
+        if self.short not in SHORT:
+            raise InvalidOption(
+                f"There is no way {self.short!r} to plan what is short of memory", remedy=suggest(self.short, SHORT)
+            )
         if not 0 < self.memory_proportion <= 1:
             raise InvalidOption(
                 f"The proportion of memory is {self.memory_proportion}", remedy="It is above 0 and at most 1."
