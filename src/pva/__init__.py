@@ -6,6 +6,7 @@ a report of Abele does not hold raises ``NotInReport``, which says why.
 """
 
 from pva._analysis import DebugContext, Operation, OperationAnalysis, SourceLocation
+from pva._code import Vertex, VertexMemory, VertexType
 from pva._compilation import (
     IPU,
     CompilationReport,
@@ -15,11 +16,11 @@ from pva._compilation import (
     Target,
     Tile,
     TileMemory,
-    Variable,
 )
 from pva._data import NotInReport
 from pva._execution import Block, ExecutionReport, Run, Step, StepIpu
-from pva._programs import ComputeSet, OnTileExecute, Program, ProgramVisitor, Vertex
+from pva._lowered import EquivalenceClass, Interval, LoweredVariable, LoweredVariables, Variable
+from pva._programs import ComputeSet, OnTileExecute, Program, ProgramVisitor
 from pva._report import InstrumentationSettings, PoplarVersion, ProfileReportVersion, Report, openReport
 from pva._trace import Event, Process, Thread, Trace, openTrace
 
@@ -29,12 +30,16 @@ __all__ = [
     "CompilationReport",
     "ComputeSet",
     "DebugContext",
+    "EquivalenceClass",
     "Event",
     "ExecutionReport",
     "Graph",
     "InstrumentationSettings",
+    "Interval",
     "LiveMemory",
     "LivenessStep",
+    "LoweredVariable",
+    "LoweredVariables",
     "NotInReport",
     "OnTileExecute",
     "Operation",
@@ -56,6 +61,8 @@ __all__ = [
     "Trace",
     "Variable",
     "Vertex",
+    "VertexMemory",
+    "VertexType",
     "openReport",
     "openTrace",
 ]

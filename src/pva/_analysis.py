@@ -6,8 +6,11 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 
-from pva._data import Data, Lazy, missing
-from pva._programs import Program, Programs
+import numpy as np
+
+from pva._data import Data, Lazy
+from pva._lowered import LoweredVariable
+from pva._programs import Program
 from pva._report import Report
 
 
@@ -34,9 +37,9 @@ class DebugContext:
 class Operation:
     """An operation of the schedule."""
 
-    def __init__(self, data: Data, programs: Programs, row: int) -> None:
-        self._data, self._programs, self._row = data, programs, row
-        self.debugContext = DebugContext(data, row)
+    def __init__(self, report: Report, row: int) -> None:
+        self._report, self._data, self._programs, self._row = report, report._data, report._programs, row
+        self.debugContext = DebugContext(self._data, row)
         self.replacedDebugContext: list[DebugContext] = []
         self.name = self.debugContext.name
 
@@ -73,13 +76,18 @@ class Operation:
             before += count
         return found
 
-    vars = missing("operation.vars", "Variables are known by their moments: notAlwaysLiveMemory.variables.")
+    @property
+    def vars(self) -> Sequence[LoweredVariable]:
+        """What it makes, reads and takes while it runs, tile by tile."""
+        data = self._data
+        made = np.flatnonzero(data.numbers("tensors", "operation") == self._row)
+        read = data.numbers("flow", "tensor")[data.numbers("flow", "consumer") == self._row]
+        return self._report.compilation.loweredVariables.of(np.union1d(made, read).astype(np.int64))
 
 
 class OperationAnalysis:
     """The operations of a report, calls and repeats apart."""
 
     def __init__(self, report: Report) -> None:
-        data, programs = report._data, report._programs
-        rows = [row for row, kind in enumerate(data.words("operations", "kind")) if kind == "step"]
-        self.operations: Sequence[Operation] = Lazy(len(rows), lambda i: Operation(data, programs, rows[i]))
+        rows = [row for row, kind in enumerate(report._data.words("operations", "kind")) if kind == "step"]
+        self.operations: Sequence[Operation] = Lazy(len(rows), lambda i: Operation(report, rows[i]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from pva._code import VertexMemory
 from pva._data import Data, Lazy, missing
+from pva._lowered import CATEGORIES, LoweredVariables, Variable
 from pva._programs import ComputeSet, Program, Programs
 
 
@@ -32,17 +34,6 @@ _CHIPS = {
     "c600": Architecture.Ipu2,
     "bow": Architecture.Ipu21,
 }
-
-CATEGORIES = {
-    "controlCode": "control code",
-    "internalExchangeCode": "exchange code",
-    "stack": "stack",
-    "variable": "state",
-    "vertexCode": "vertex code",
-    "vertexInstanceState": "vertex state",
-}
-"""The vendor's categories of memory that Abele has by another name. ``internalExchangeCode`` holds the code of all
-exchanges, ``variable`` all tensors: those that live always, and the most that others take."""
 
 NO_SUCH = (
     *("constant", "controlId", "controlTable", "copyDescriptor", "globalExchangeCode", "globalExchangePacketHeader"),
@@ -143,7 +134,10 @@ class Graph:
         """Storages of tensors, each once, however many tiles it lies on."""
         return len([each for each in self._compilation._data.words("tensors", "type") if each])
 
-    numEdges = missing("graph.numEdges", "Plans are closed forms over tiles; edges of vertices are never listed.")
+    @property
+    def numEdges(self) -> int:
+        """Of the vertices of all compute sets, one to each tensor that a vertex touches."""
+        return self._compilation._programs.code.edges
 
 
 class Bytes:
@@ -215,7 +209,11 @@ class TileMemory:
         columns = self._data.tables["tiles"].columns
         return {n: int(self._data.numbers("tiles", n)[self._row]) for n in columns if n not in ("ipu", "tile", "total")}
 
-    vertices = missing("tile.memory.vertices", "Code is charged for all kinds on a tile together: category.vertexCode.")
+    @property
+    def vertices(self) -> list[VertexMemory]:
+        """The kinds of vertices of which the tile holds code; together they are ``category.vertexCode``."""
+        ipu, tile = divmod(self._row, self._data.tiles)
+        return [VertexMemory(name, size) for of, name, size, on in self._data.codelets if of == ipu and on[tile]]
 
 
 class Tile:
@@ -235,35 +233,11 @@ class IPU:
         self.tiles: Sequence[Tile] = Lazy(data.tiles, lambda tile: Tile(data, first + tile))
 
 
-class Variable:
-    """A tensor's storage, or what always lies on tiles beside tensors."""
-
-    def __init__(self, data: Data, row: int) -> None:
-        self._data, self._id = data, row
-
-    @property
-    def name(self) -> str:
-        """The user's name, or the tensor's; code and stacks are named by the vendor's category."""
-        kind = self._data.words("tensors", "category")[self._id]
-        if not self._data.words("tensors", "type")[self._id]:
-            return next((theirs for theirs, ours in CATEGORIES.items() if ours == kind), kind)
-        source = self._data.words("tensors", "source")[self._id]
-        return source.replace(".", "/") if source else self._data.words("tensors", "name")[self._id]
-
-    @property
-    def size(self) -> int:
-        """Bytes on all tiles of a replica, all copies."""
-        return int(self._data.numbers("tensors", "bytes")[self._id])
-
-    def __repr__(self) -> str:
-        return f"<Variable {self.name!r}, {self.size} bytes>"
-
-
 class LiveMemory:
-    """What lives at a moment and not always, on all tiles of a replica."""
+    """What lives at a moment and not always, on all tiles of a replica, of one IPU, or on one tile of it."""
 
-    def __init__(self, data: Data, moment: int, total: int, ipu: int | None) -> None:
-        self._data, self._moment, self._ipu = data, moment, ipu
+    def __init__(self, data: Data, moment: int, total: int, ipu: int | None = None, tile: int | None = None) -> None:
+        self._data, self._moment, self._ipu, self._tile = data, moment, ipu, tile
         self.bytes = total
 
     @property
@@ -273,7 +247,10 @@ class LiveMemory:
         live &= d.numbers("tensors", "always") == 0
         if self._ipu is not None:
             live &= d.numbers("tensors", "ipu") == self._ipu
-        return [Variable(d, row) for row in np.flatnonzero(live).tolist()]
+        if self._tile is None:
+            return [Variable(d, row) for row in np.flatnonzero(live).tolist()]
+        held = d.on_tile(self._tile)
+        return [Variable(d, row, int(held[row])) for row in np.flatnonzero(live & (held != 0)).tolist()]
 
 
 class LivenessStep:
@@ -289,13 +266,19 @@ class LivenessStep:
     @property
     def notAlwaysLiveMemory(self) -> LiveMemory:
         moment = int(self._liveness.moment[self._place])
-        return LiveMemory(self._liveness.data, moment, int(self._liveness.bytes[:, moment].sum()), None)
+        return LiveMemory(self._liveness.data, moment, int(self._liveness.bytes[:, moment].sum()))
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> LiveMemory:
         """On the tiles of one IPU, counted over all replicas."""
         ipu %= self._liveness.data.ipus
         moment = int(self._liveness.moment[self._place])
         return LiveMemory(self._liveness.data, moment, int(self._liveness.bytes[ipu, moment]), ipu)
+
+    def notAlwaysLiveMemoryForTile(self, tile: int) -> LiveMemory:
+        """On one of all tiles."""
+        data, moment = self._liveness.data, int(self._liveness.moment[self._place])
+        ipu, own = data.place(tile)
+        return LiveMemory(data, moment, int(self._liveness.of_tile(ipu, own)[moment]), ipu, own)
 
 
 class Liveness(Lazy[LivenessStep]):
@@ -311,14 +294,22 @@ class Liveness(Lazy[LivenessStep]):
         operation = data.numbers("moments", "operation").tolist()
         steps = [(n, at) for at, row in enumerate(operation) if row >= 0 for n in programs.leaves[row]]
         self.program, self.moment = np.array(steps, np.int64).reshape(-1, 2).T
-        self.bytes = np.zeros((data.ipus, len(operation) + 1), np.int64)
-        changing = data.numbers("tensors", "always") == 0
-        ipu = np.maximum(data.numbers("tensors", "ipu")[changing], 0)
-        first, last, size = (data.numbers("tensors", n)[changing].astype(np.int64) for n in ("first", "last", "bytes"))
-        np.add.at(self.bytes, (ipu, first), size)
-        np.subtract.at(self.bytes, (ipu, last + 1), size)
-        self.bytes = np.cumsum(self.bytes, axis=1)
+        self.bytes = self._line(data.numbers("tensors", "bytes").astype(np.int64))
+        self.of_tile = lru_cache(maxsize=16)(self._of_tile)
         super().__init__(len(steps), lambda place: LivenessStep(self, place))
+
+    def _of_tile(self, ipu: int, tile: int) -> np.ndarray:
+        """Bytes of what does not live always on one tile, ``int64[moments]``."""
+        return self._line(self.data.on_tile(tile))[ipu]
+
+    def _line(self, size: np.ndarray) -> np.ndarray:
+        """What storages of that size that do not live always take at each moment, ``int64[ipus, moments]``."""
+        data, line = self.data, np.zeros((self.data.ipus, self.data.tables["moments"].count + 1), np.int64)
+        changing = np.flatnonzero(data.numbers("tensors", "always") == 0)
+        ipu, first, last = (data.numbers("tensors", n)[changing].astype(np.int64) for n in ("ipu", "first", "last"))
+        np.add.at(line, (np.maximum(ipu, 0), first), size[changing])
+        np.subtract.at(line, (np.maximum(ipu, 0), last + 1), size[changing])
+        return np.cumsum(line, axis=1)
 
 
 class CompilationReport:
@@ -351,8 +342,12 @@ class CompilationReport:
         places = np.flatnonzero(self._programs.type == Program.Type.OnTileExecute.value)
         return Lazy(len(places), lambda i: ComputeSet(self._programs, int(places[i])))
 
-    @cached_property
+    @property
     def livenessProgramSteps(self) -> Sequence[LivenessStep]:
+        return self._liveness
+
+    @cached_property
+    def _liveness(self) -> Liveness:
         return Liveness(self._data, self._programs)
 
     @cached_property
@@ -361,8 +356,15 @@ class CompilationReport:
         rows = np.flatnonzero(data.numbers("tensors", "always")).tolist()
         return Lazy(len(rows), lambda i: Variable(data, rows[i]))
 
-    loweredVariables = missing(
-        "compilation.loweredVariables",
-        "Variables are known whole, with their moments: alwaysLiveVariables, and notAlwaysLiveMemory.variables of the "
-        "steps of livenessProgramSteps.",
-    )
+    def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
+        """The same on one of all tiles."""
+        data = self._data
+        ipu, own = data.place(tile)
+        held, on = data.on_tile(own), np.maximum(data.numbers("tensors", "ipu"), 0)
+        rows = np.flatnonzero((data.numbers("tensors", "always") != 0) & (on == ipu) & (held > 0)).tolist()
+        return [Variable(data, row, int(held[row])) for row in rows]
+
+    @cached_property
+    def loweredVariables(self) -> LoweredVariables:
+        """The parts of all variables on single tiles."""
+        return LoweredVariables(self._data, self._liveness.moment)

@@ -60,6 +60,10 @@ class Lazy(Sequence[Item], Generic[Item]):
         return f"<{self._count} items>"
 
 
+TABLES = ("operations", "sets", "code", "codelets", "columns", "tensors", "flow", "pipeline", "moments", "tiles")
+"""What is read of a file."""
+
+
 class Data:
     """What a file holds of one program.
 
@@ -70,18 +74,26 @@ class Data:
     def __init__(self, path: str | Path, program: int = 0) -> None:
         with File(path) as file:
             self.summary: dict[str, Any] = file.summary(program)
-            names = ("operations", "sets", "columns", "tensors", "pipeline", "moments", "tiles")
-            self.tables: dict[str, Packet] = {name: file.table(name, program) for name in names}
+            there = set(file.names())
+            self.tables: dict[str, Packet] = {
+                name: file.table(name, program) for name in TABLES if f"p/{program}/{name}" in there
+            }
         self._words: dict[tuple[str, str], list[str]] = {}
 
     def numbers(self, table: str, column: str) -> np.ndarray:
-        return self.tables[table].numbers(column)
+        return self._table(table).numbers(column)
 
     def words(self, table: str, column: str) -> list[str]:
         key = table, column
         if key not in self._words:
-            self._words[key] = self.tables[table].words(column)
+            self._words[key] = self._table(table).words(column)
         return self._words[key]
+
+    def _table(self, name: str) -> Packet:
+        if name not in self.tables:
+            remedy = "It is of an older Abele: make the report again."
+            raise NotInReport(f"This report of Abele has no table {name!r}", remedy=remedy)
+        return self.tables[name]
 
     @cached_property
     def ipus(self) -> int:
@@ -104,6 +116,32 @@ class Data:
         stops = self.numbers("columns", "stop")[first:last].astype(np.int64)
         values = self.numbers("columns", "value")[first:last].astype(np.int64)
         return np.repeat(values, np.diff(stops, prepend=0))
+
+    @cached_property
+    def codelets(self) -> list[tuple[int, str, int, np.ndarray]]:
+        """IPU, name, bytes and tiles of the code of each kind of vertex."""
+        ipus, sizes, tiles = (self.numbers("codelets", name).tolist() for name in ("ipu", "bytes", "tiles"))
+        columns = map(self.column, tiles)
+        return list(zip(ipus, self.words("codelets", "name"), sizes, columns))
+
+    def place(self, tile: int) -> tuple[int, int]:
+        """The IPU of a replica, and the tile on it, of one of all tiles of all replicas."""
+        tile = range(self.ipus * self.tiles * self.replicas)[tile] % (self.ipus * self.tiles)
+        return divmod(tile, self.tiles)
+
+    def on_tile(self, tile: int) -> np.ndarray:
+        """Bytes of each storage (rows of ``tensors``), all copies, on a tile of its IPU, ``int64[rows]``."""
+        stops, values, before = self._runs
+        here = values[(before <= tile) & (tile < stops)]  # one of each column
+        return here[self.numbers("tensors", "home")] * self.numbers("tensors", "copies")
+
+    @cached_property
+    def _runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stop, value and start of every run of every tile column."""
+        ids, stops, values = (self.numbers("columns", n).astype(np.int64) for n in ("column", "stop", "value"))
+        before = np.concatenate([[0], stops[:-1]])[: len(stops)]
+        before[np.flatnonzero(np.diff(ids)) + 1] = 0
+        return stops, values, before
 
     def everywhere(self, column: np.ndarray, ipu: int) -> list[int]:
         """A tile column of one IPU of a replica (−1: of all of them) as a list over all tiles of all replicas."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pva._data import Data, Lazy, missing
+from pva._code import Code, Vertex
+from pva._data import Data, Lazy
 
 
 class ProgramType(Enum):
@@ -62,27 +63,6 @@ class ProgramVisitor:
     visitOnEveryTileSwitch = visitOnTileSwitch = visitSetLocalConsensusFromVar = visitUnknown = _nothing
 
 
-class VertexType:
-    """A kind of vertex."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    size = missing(
-        "vertex.type.size", "The state of a vertex is charged for all of them: category.vertexInstanceState."
-    )
-
-
-class Vertex:
-    """The vertices of one kind in a compute set."""
-
-    def __init__(self, name: str, count: int) -> None:
-        self.type, self.count = VertexType(name), count
-
-    countByTile = missing("vertex.countByTile", "It has their cycles on each tile: computeset.estimatedCyclesByTile.")
-    codeBytes = missing("vertex.codeBytes", "Code is charged for all kinds on a tile together: category.vertexCode.")
-
-
 class ComputeSet:
     """Vertices that run side by side."""
 
@@ -95,11 +75,8 @@ class ComputeSet:
 
     @property
     def vertices(self) -> list[Vertex]:
-        """One for each kind of vertex; none where the machine's own copies are meant."""
-        data, row = self._programs.data, int(self._programs.set[self._program])
-        if row < 0:
-            return []
-        return [Vertex(data.words("sets", "vertex")[row], int(data.numbers("sets", "vertices")[row]))]
+        """One for each piece of code that its vertices run; none where the machine's own copies are meant."""
+        return self._programs.code.vertices(self._program)
 
     @property
     def estimatedCyclesByTile(self) -> list[int]:
@@ -141,13 +118,15 @@ class Program:
         """Cycles of each tile of all IPUs, as they are charged."""
         return self._programs.by_tile(self._id)
 
-    codeBytesByTile = missing(
-        "program.codeBytesByTile",
-        "Code of exchanges is known for all of them: tile.memory.category.internalExchangeCode.",
-    )
-    controlCodeByTile = missing(
-        "program.controlCodeByTile", "Control code is known for all programs: tile.memory.category.controlCode."
-    )
+    @property
+    def codeBytesByTile(self) -> list[int]:
+        """Bytes of code of an exchange between tiles, on each tile of all IPUs; 0 for other programs."""
+        return self._programs.data.everywhere(self._programs.code.exchange(self._id), self._programs.ipu(self._id))
+
+    @property
+    def controlCodeByTile(self) -> list[int]:
+        """Bytes of control code on each tile of all IPUs, with that of all programs that it runs."""
+        return self._programs.code.control(self._id)
 
     def accept(self, visitor: Any) -> None:
         """Call the method of the visitor for programs of this type."""
@@ -198,6 +177,13 @@ class Programs(Lazy[Program]):
         self.main = self.sequence[data.words("operations", "function")[0]]
         super().__init__(len(self._rows), self._program)
 
+    EXCHANGE, EXECUTE = ProgramType.DoExchange.value, ProgramType.OnTileExecute.value
+
+    @cached_property
+    def code(self) -> Code:
+        """What programs keep on tiles."""
+        return Code(self)
+
     def _program(self, number: int) -> Program:
         runs_set = self.type[number] == ProgramType.OnTileExecute.value
         return OnTileExecute(self, number) if runs_set else Program(self, number)
@@ -230,7 +216,7 @@ class Programs(Lazy[Program]):
                 alone = float(self.data.numbers("sets", part)[set])
                 cycles = min(alone, max(left[part], 0.0))  # steps that start together share their syncs
                 left[part] -= cycles
-                if cycles or (alone and part != "sync"):
+                if cycles or part == "compute" or (alone and part != "sync"):
                     yield kind, row, set, cycles
         for part, kind in IN_ORDER.items():
             if left[part] >= 1:

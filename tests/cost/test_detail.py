@@ -90,6 +90,40 @@ def test_columns_say_tile_by_tile_what_is_charged(made):
         assert np.count_nonzero(work) <= sets["vertices"][i]
 
 
+def test_code_and_state_of_compute_sets_are_what_tiles_are_charged(made):
+    """The first of equal plans holds them, each further one adds its call; a kind of vertex has its code once."""
+    schedule, _, profile, full = made
+    columns, sets = columns_of(full.tables, schedule.tiles), full.tables["sets"]
+    table, code = full.tables["operations"], full.tables["code"]
+    assert list(code["id"]) == list(sets["id"])
+    shape = schedule.ipus, schedule.tiles
+    state, control, exchange, vertex = np.zeros((4, *shape), np.int64)
+    further = np.bincount([like for like in table["like"] if like >= 0], minlength=len(table["id"])) - 1
+    for i, row in enumerate(sets["operation"]):
+        ipu, again = table["ipu"][row], further[row]
+        there = np.zeros(schedule.tiles, np.int64)
+        there[(code["first"][i] + np.arange(sets["vertices"][i])) % schedule.tiles] = 1
+        assert not columns[sets["work"][i]][there == 0].any()
+        state[ipu] += there * (code["state_bytes"][i] + again * code["state_again"][i])
+        control[ipu] += code["control_bytes"][i] + again * code["control_again"][i]
+        exchange[ipu] += columns[code["exchange"][i]]
+        for name in filter(None, code["codelets"][i].split(", ")):
+            own = [columns[on] for of, other, on in zip(*codelets(full), strict=True) if (of, other) == (ipu, name)]
+            assert len(own) == 1 and (own[0] >= there).all()
+    kinds = full.tables["codelets"]
+    for ipu, size, on in zip(kinds["ipu"], kinds["bytes"], kinds["tiles"], strict=True):
+        vertex[ipu] += size * columns[on]
+    always = profile.memory.always
+    for name, found in (("state", state), ("code", vertex)):
+        np.testing.assert_array_equal(found, always[f"vertex {name}"])
+    np.testing.assert_array_equal(control, always["control code"])
+    np.testing.assert_array_equal(exchange, always["exchange code"])
+
+
+def codelets(full):
+    return (full.tables["codelets"][name] for name in ("ipu", "name", "tiles"))
+
+
 def test_operations_that_are_alike_share_their_sets_and_traffic(made):
     *_, full = made
     table, sets, traffic = full.tables["operations"], full.tables["sets"], full.tables["traffic"]

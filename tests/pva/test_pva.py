@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +121,7 @@ def test_a_visitor_is_called_by_type(report: pva.Report) -> None:
             self.active = active
 
         def visitOnTileExecute(self, it: pva.OnTileExecute) -> None:
-            assert len(it.computeset.vertices) <= 1
+            assert all(vertex.type.name for vertex in it.computeset.vertices)
             intervals["compute"].append((self.active.cyclesFrom.max, self.active.cyclesTo.max))
 
         def visitDoExchange(self, it: pva.Program) -> None:
@@ -145,6 +147,118 @@ def test_memory_of_tiles_is_that_of_the_store(path: Path, synthetic: pva.Report)
     assert sum(categories) == first.total.excludingGaps == first.alwaysLiveBytes + first.notAlwaysLiveBytes
     with pytest.raises(AttributeError, match="no category 'vertexcode'"):
         first.category.vertexcode  # noqa: B018
+
+
+def test_what_programs_keep_on_tiles_is_what_the_tiles_are_charged(trained: pva.Report) -> None:
+    """Code and state of all programs together, tile by tile: what equal operations share is counted once."""
+    compilation = trained.compilation
+    exchange, control, state = np.zeros((3, compilation.target.numTiles), np.int64)
+    for each in compilation.programs:
+        exchange += each.codeBytesByTile
+        control += 0 if each.children else np.array(each.controlCodeByTile)
+        assert each.type is Type.DoExchange or not any(each.codeBytesByTile)
+        if each.type is Type.OnTileExecute:
+            for vertex in each.computeset.vertices:
+                placed = np.array(vertex.countByTile)
+                assert placed.max() == 1 and placed.sum() == vertex.count * compilation.target.numReplicas
+                state += placed * vertex.type.size
+    memories = [tile.memory for tile in compilation.tiles]
+    assert exchange.tolist() == [m.category.internalExchangeCode.total for m in memories]
+    assert control.tolist() == [m.category.controlCode.total for m in memories]
+    assert state.tolist() == [m.category.vertexInstanceState.total for m in memories]
+    code = [sum(vertex.codeBytes for vertex in m.vertices) for m in memories]
+    assert code == [m.category.vertexCode.total for m in memories] and min(code) < max(code)
+    assert compilation.programs[0].controlCodeByTile == control.tolist()  # all that it runs with it
+
+
+def test_vertices_of_a_compute_set_have_their_code_on_its_tiles(trained: pva.Report) -> None:
+    compilation = trained.compilation
+    on_tile = [{vertex.type.name for vertex in tile.memory.vertices} for tile in compilation.tiles]
+    for computeset in compilation.computeSets:
+        cycles = computeset.estimatedCyclesByTile
+        for vertex in computeset.vertices:
+            placed = vertex.countByTile
+            assert all(vertex.type.name in on_tile[tile] for tile in np.flatnonzero(placed))
+            assert not any(cycles[tile] for tile in np.flatnonzero(np.array(placed) == 0))
+    edges = sum(next(iter(each.vertices)).count for each in compilation.computeSets if each.vertices)
+    assert compilation.graph.numEdges > edges == compilation.graph.numVertices
+
+
+def test_lowered_variables_are_the_variables_tile_by_tile(report: pva.Report) -> None:
+    compilation = report.compilation
+    lowered, tiles = compilation.loweredVariables, compilation.target.numTiles
+    everything = list(lowered.allBriefVars)
+    assert [var.id for var in everything] == list(range(len(lowered.allBriefVars)))
+    sizes: Counter[pva.Variable] = Counter()
+    by_tile: list[dict[int, int]] = [{} for _ in range(tiles)]
+    for var in everything:
+        assert var.bytes > 0
+        sizes[var.unloweredVar] += var.bytes
+        by_tile[var.tileId][var.id] = var.bytes
+    replicas = compilation.target.numReplicas
+    assert all(size == variable.size * replicas for variable, size in sizes.items())
+    for tile in (0, 5, tiles - 1):
+        assert {var.id: var.bytes for var in lowered.forTile(tile)} == by_tile[tile]
+    middle = lowered.allBriefVars[len(everything) // 2]
+    other = everything[len(everything) // 2]
+    assert (middle.id, middle.tileId, middle.bytes) == (other.id, other.tileId, other.bytes)
+
+
+def test_lowered_variables_are_live_when_the_tile_is_charged_for_them(report: pva.Report) -> None:
+    compilation = report.compilation
+    steps, lowered = compilation.livenessProgramSteps, compilation.loweredVariables
+    for tile in (1, compilation.target.tilesPerIpu - 1):
+        line = np.zeros(len(steps), np.int64)
+        for var in lowered.forTile(tile):
+            for interval in var.equivalenceClass.steps:
+                line[interval.start : interval.end] += var.bytes
+        always = compilation.alwaysLiveVariablesForTile(tile)
+        tensors = sum(v.size for v in always if v.name not in ("vertexCode", "controlCode", "stack", *OTHER_CODE))
+        for at in range(0, len(steps), 11):
+            there = steps[at].notAlwaysLiveMemoryForTile(tile)
+            assert there.bytes == line[at] - tensors == sum(v.size for v in there.variables)
+
+
+OTHER_CODE = ("vertexInstanceState", "internalExchangeCode")
+
+
+def test_the_memory_of_a_tile_is_what_lives_on_it(trained: pva.Report) -> None:
+    """At its peak, and always; with them the parts that readers add up."""
+    compilation = trained.compilation
+    for tile in (0, 7, compilation.target.numTiles - 1):
+        memory = compilation.tiles[tile].memory
+        always = sum(variable.size for variable in compilation.alwaysLiveVariablesForTile(tile))
+        assert always == memory.alwaysLiveBytes
+        peak = max(s.notAlwaysLiveMemoryForTile(tile).bytes for s in compilation.livenessProgramSteps)
+        assert peak <= memory.notAlwaysLiveBytes  # moments without a program are no steps
+
+
+def test_an_operation_uses_what_it_makes_and_reads(trained: pva.Report) -> None:
+    names: dict[str, set[str]] = {}
+    for operation in pva.OperationAnalysis(trained).operations:
+        used = {var.unloweredVar for var in operation.vars}
+        names.setdefault(operation.name, set()).update(variable.name for variable in used)
+        first, last = operation.firstStepIndex, operation.lastStepIndex
+        if first >= 0 and used:
+            classes = {var.equivalenceClass for var in operation.vars}
+            spans = [interval for each in classes for interval in each.steps]
+            assert any(span.start <= last and first < span.end for span in spans)
+        assert len(operation.vars) == len(list(operation.vars))
+    assert {"first/weight", "first/bias"} <= names["first/fused matmul"]
+
+
+def test_reports_of_the_schema_before_have_all_but_code(path: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older.pop"
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(older)) as copy:
+        file.backup(copy)
+        copy.execute("delete from packet where name in ('code', 'codelets')")
+        copy.execute("delete from meta where key = 'check'")
+        copy.execute("pragma user_version = 2")
+        copy.commit()
+    report = pva.openReport(older)
+    assert report.execution.totalCycles.total > 0 and len(report.compilation.loweredVariables.allBriefVars)
+    with pytest.raises(pva.NotInReport, match="no table 'codelets'"):
+        _ = report.compilation.tiles[0].memory.vertices
 
 
 def test_variables_and_liveness(report: pva.Report) -> None:
@@ -249,11 +363,12 @@ def test_the_trace_holds_events_in_events(path: Path, synthetic: pva.Report) -> 
 def test_what_a_report_does_not_hold_is_said(synthetic: pva.Report) -> None:
     compilation = synthetic.compilation
     exchange = next(p for p in compilation.programs if p.type is Type.DoExchange)
+    vertex = compilation.computeSets[0].vertices[0]
     for thing, field in (
-        (compilation, "loweredVariables"),
-        (compilation.graph, "numEdges"),
-        (compilation.tiles[0].memory, "vertices"),
-        (exchange, "controlCodeByTile"),
+        (compilation.target, "minSyncDelay"),
+        (compilation.target, "relativeSyncDelayByTile"),
+        (compilation.tiles[0].memory.category.vertexCode, "interleaved"),
+        (vertex, "codeBytes"),
     ):
         with pytest.raises(pva.NotInReport, match="A report of Abele has no"):
             getattr(thing, field)
@@ -286,7 +401,8 @@ def test_every_field_answers_or_says_why_not(report: pva.Report) -> None:
     for step in steps.values():
         walk(step.ipus[0], 2)
     walk(pva.OperationAnalysis(report).operations[0], 2)
-    assert {"compilation.loweredVariables", "tile.memory.vertices", "graph.numEdges"} <= refused
+    assert refused >= {"target.minSyncDelay", "vertex.codeBytes", "run.programs"}
+    assert not any(word in each for each in refused for word in ("lowered", "vertices", "countByTile", "CodeByTile"))
 
 
 def test_what_cannot_be_opened_is_refused(path: Path, tmp_path: Path) -> None:

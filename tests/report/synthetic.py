@@ -16,7 +16,7 @@ import numpy as np
 
 from abele.report.store import ProgramRecord, Words, write
 
-LIMIT, CLOCK = 638_976, 1.33e9
+LIMIT, CLOCK, CODE = 638_976, 1.33e9, 21_000
 PARTS = ("compute", "exchange", "links", "sync", "host", "bubble", "overhead")
 KINDS = ("fused matmul", "softmax", "layer_norm", "reduce", "map", "transfer", "conv", "gather")
 VERTICES = ("amp", "softmax", "norm", "reduce", "map", "copy", "amp", "gather")
@@ -82,6 +82,8 @@ class _Synthetic:
         tables = {
             "operations": operations,
             "sets": sets,
+            "code": self._code(sets),
+            "codelets": self._codelets(columns),
             "columns": columns,
             "tensors": tensors,
             "flow": self._flow(),
@@ -134,6 +136,29 @@ class _Synthetic:
             "value": np.concatenate([values for _, values in made] or [[]]).astype(np.int32),
         }
         return sets, columns
+
+    def _code(self, sets: Mapping[str, Any]) -> dict[str, Any]:
+        """Every set has code of its own, with an exchange as long as what it receives is large."""
+        count = len(sets["id"])
+        numbers = {"state_bytes": 24, "state_again": 12, "control_bytes": 48, "control_again": 16}
+        return {
+            "id": np.arange(count),
+            "first": np.zeros(count, np.int32),
+            "fields": np.full(count, 3),
+            "codelets": sets["vertex"],
+            **{name: np.full(count, number) for name, number in numbers.items()},
+            "exchange": sets["received"],
+        }
+
+    def _codelets(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """The same code of each kind on all tiles."""
+        kinds, ipus = sorted(set(VERTICES)), np.arange(self.shape.ipus)
+        known = int(columns["column"].max(initial=-1)) + 1
+        for name, value in (("column", known), ("stop", self.shape.tiles), ("value", 1)):
+            columns[name] = np.append(columns[name], value).astype(np.int32)
+        name = Words(tuple(kinds), np.tile(np.arange(len(kinds)), len(ipus)).astype(np.int32))
+        size = np.full(len(name), CODE // len(kinds))
+        return {"ipu": np.repeat(ipus, len(kinds)), "name": name, "bytes": size, "tiles": np.full(len(name), known)}
 
     def _column(self, number: int, irregular: bool) -> tuple[np.ndarray, np.ndarray]:
         tiles = self.shape.tiles
@@ -380,7 +405,7 @@ class _Synthetic:
         shape, random = self.shape, self.random
         count = len(moments["start"])
         always, ipu, size = np.asarray(tensors["always"]), tensors["ipu"], tensors["tile_bytes"]
-        fixed = {"state": 0, "hyper": 64, "vertex code": 21_000, "vertex state": 9_000}
+        fixed = {"state": 0, "hyper": 64, "vertex code": CODE, "vertex state": 9_000}
         fixed |= {"exchange code": 14_000, "control code": 6_000, "stack": 1024}
         of_ipu = []
         for i in range(shape.ipus):

@@ -7,6 +7,7 @@ the live ranges of storages, plus what a step takes while it runs: received byte
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from abele.charge.cycles import Charger
 from abele.charge.records import PlanCost
 from abele.charge.runs import Runs, added, largest
 from abele.ir.operation import has
+from abele.machine.chip import Chip
 from abele.machine.system import System
 from abele.schedule.layout import Grid
 from abele.schedule.liveness import Interval, Liveness, Moment
@@ -117,6 +119,29 @@ class TileMemory:
         return max(0, self.max - self.limit)
 
 
+def bodies(plan: Plan, cost: PlanCost) -> dict[int, Runs]:
+    """The compute sets of which a tile holds code, by their place in the plan, each with its exchange code.
+
+    Turns of a plan differ only in the parts of tensors that they touch: they are one loop with moving addresses.
+    """
+    found: dict[tuple, tuple[int, Runs]] = {}
+    for place, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
+        key = cs.vertex, cs.grid, tuple((a.resident, a.layout.shape) for a in (*cs.reads, *cs.writes))
+        first, code = found.get(key, (place, charged.moved.code))
+        found[key] = first, largest((code, charged.moved.code))
+    return dict(found.values())
+
+
+def state_bytes(cs: ComputeSet, again: int) -> int:
+    """State of a vertex of a compute set, of which ``again`` further equal ones are called."""
+    return (len(cs.reads) + len(cs.writes)) * (FIELD_BYTES + ADDRESS_BYTES * again)
+
+
+def control_bytes(chip: Chip, again: int) -> int:
+    """Control code on every tile that starts a compute set, and ``again`` further equal ones."""
+    return (CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * again) * chip.instruction_bytes
+
+
 class MemoryCharger:
     """Measures the tiles of a schedule whose nodes ``charger`` has charged.
 
@@ -136,7 +161,7 @@ class MemoryCharger:
     def measure(self) -> TileMemory:
         """What the tiles hold."""
         always = self.always
-        for step, _ in self._distinct_plans().values():
+        for step, _ in self._distinct_plans.values():
             self._transient(step)  # all of them now, while no other columns are laid out
         born, dead = self._events()
         running, when = self._nothing(), np.zeros(self.shape, np.int32)
@@ -204,44 +229,35 @@ class MemoryCharger:
                     self._add(name, columns)
             found[kind] = _kept(columns)
         state, code, control = self._nothing(), self._nothing(), [0] * ipus
-        grids: dict[tuple[int, str], dict[Grid, None]] = {}
-        for (ipu, _), (step, steps) in self._distinct_plans().items():
-            cost = self.charger.plan(step)
-            for cs, exchange in self._bodies(step.plan, cost):
-                covered = self.columns.covered(cs.grid)
-                for name in vertex_kind(cs.vertex).code:
-                    grids.setdefault((ipu, name), {})[cs.grid] = None
-                each = FIELD_BYTES + ADDRESS_BYTES * (steps - 1)
-                covered.add_to(state[ipu], (len(cs.reads) + len(cs.writes)) * each)
+        for (ipu, _), (step, steps) in self._distinct_plans.items():
+            for place, exchange in bodies(step.plan, self.charger.plan(step)).items():
+                cs = step.plan.sets[place]
+                self.columns.covered(cs.grid).add_to(state[ipu], state_bytes(cs, steps - 1))
                 # Assumed: equal exchanges of tensors that lie alike are one routine, called with other addresses.
                 exchange.add_to(code[ipu])
-                control[ipu] += (CONTROL_INSTRUCTIONS + CALL_INSTRUCTIONS * (steps - 1)) * chip.instruction_bytes
+                control[ipu] += control_bytes(chip, steps - 1)
         found["vertex state"], found["exchange code"] = _kept(state), _kept(code)
         found["control code"] = tuple(Runs.same(size, tiles) for size in control)
         code = self._nothing()
-        for (ipu, name), here in grids.items():
-            covered = largest(self.columns.covered(grid) for grid in here)
+        for (ipu, name), covered in self.codelets().items():
             covered.add_to(code[ipu], chip.estimate_of(name).code_bytes)
         found["vertex code"] = _kept(code)
         return {kind: found[kind] for kind in ALWAYS}
+
+    def codelets(self) -> dict[tuple[int, str], Runs]:
+        """By IPU and name of its code: 1 on each tile that has vertices of it, else 0."""
+        grids: dict[tuple[int, str], dict[Grid, None]] = {}
+        for (ipu, _), (step, _) in self._distinct_plans.items():
+            for cs in step.plan.sets:
+                for name in vertex_kind(cs.vertex).code:
+                    grids.setdefault((ipu, name), {})[cs.grid] = None
+        return {key: largest(self.columns.covered(grid) for grid in here) for key, here in grids.items()}
 
     def _nothing(self) -> np.ndarray:
         """A column of 0 for each IPU, ``int64[ipus, tiles]``."""
         return np.zeros(self.shape, np.int64)
 
-    @staticmethod
-    def _bodies(plan: Plan, cost: PlanCost) -> list[tuple[ComputeSet, Runs]]:
-        """The compute sets of which a tile holds code, each with its exchange code.
-
-        Turns of a plan differ only in the parts of tensors that they touch: they are one loop with moving addresses.
-        """
-        found: dict[tuple, tuple[ComputeSet, Runs]] = {}
-        for cs, charged in zip(plan.sets, cost.sets, strict=True):
-            key = cs.vertex, cs.grid, tuple((a.resident, a.layout.shape) for a in (*cs.reads, *cs.writes))
-            first, code = found.get(key, (cs, charged.moved.code))
-            found[key] = first, largest((code, charged.moved.code))
-        return list(found.values())
-
+    @cached_property
     def _distinct_plans(self) -> dict[tuple[int, int], tuple[Step, int]]:
         """One step for each distinct cost on each IPU, and how many steps of the program share it."""
         found: dict[tuple[int, int], tuple[Step, int]] = {}

@@ -15,6 +15,7 @@ import numpy as np
 from abele.charge import Charged, charged
 from abele.charge.cycles import collective_bytes
 from abele.charge.detail import ColumnTable, Flows, Traffic, traffic_table
+from abele.charge.memory import bodies, control_bytes, state_bytes
 from abele.charge.records import PARTS, Cycles
 from abele.charge.storages import storages
 from abele.cost.flow import flow_table
@@ -46,12 +47,13 @@ class _Tables:
         self.like = self._like()
 
     def all(self) -> dict[str, Table]:
-        found = {"operations": self._operations(), "sets": self._sets(), "moments": self._moments()}
+        found = {"operations": self._operations(), **self._sets(), "moments": self._moments()}
         found |= self._storages()
         found |= {
             "traffic": traffic_table(self.flows),
             "pipeline": pipeline_table(self.loops, self.charger),
             "tiles": self._tiles(),
+            "codelets": self._codelets(),
         }
         return found | {"columns": self.columns.table()}
 
@@ -138,20 +140,42 @@ class _Tables:
                 known[row] = sum(chip.estimate_of(name).code_bytes for name in kinds) + exchange
         return [known.get(like, 0) for like in self.like]
 
-    def _sets(self) -> Table:
+    def _sets(self) -> dict[str, Table]:
+        """The compute sets, and what of each lies on tiles."""
         rows: list[tuple] = []
+        code: list[tuple] = []
+        control = tuple(control_bytes(self.charger.chip, again) for again in (0, 1))
+        none = self.charger.still.code
         for row, node in enumerate(self.nodes):
             if self.like[row] != row or not isinstance(node, Step):
                 continue
-            for place, (cs, cost) in enumerate(zip(node.plan.sets, self.charger.plan(node).sets, strict=True)):
+            plan = self.charger.plan(node)
+            held = bodies(node.plan, plan)
+            for place, (cs, cost) in enumerate(zip(node.plan.sets, plan.sets, strict=True)):
                 moved = cost.moved
                 columns = self.columns.work(cs, cost), self.columns.add(moved.received)
                 cycles = cost.compute, cost.sync, moved.exchange, moved.links, cost.busy
                 sizes = cost.touched, cost.scratch, moved.received.total, moved.sent, moved.linked
+                first, fields = cs.grid.first % cs.grid.tiles, len(cs.reads) + len(cs.writes)
+                kept = (0, 0, 0, 0)  # of a turn like one before
+                if place in held:
+                    state = state_bytes(cs, 0)
+                    kept = state, state_bytes(cs, 1) - state, control[0], control[1] - control[0]
+                names, exchange = ", ".join(vertex_kind(cs.vertex).code), self.columns.add(held.get(place, none))
+                code.append((len(rows), first, fields, names, *kept, exchange))
                 rows.append((len(rows), row, place, cost.vertex, cost.vertices, *cycles, *sizes, *columns))
         names = ("id", "operation", "place", "vertex", "vertices", "compute", "sync", "exchange", "links", "busy")
         names += ("touched_bytes", "scratch_bytes", "received_bytes", "sent_bytes", "linked_bytes", "work", "received")
-        return _columns(names, rows)
+        about = ("id", "first", "fields", "codelets", "state_bytes", "state_again", "control_bytes", "control_again")
+        return {"sets": _columns(names, rows), "code": _columns((*about, "exchange"), code)}
+
+    def _codelets(self) -> Table:
+        chip = self.charger.chip
+        found = sorted(self.done.tiles.codelets().items())
+        return _columns(
+            ("ipu", "name", "bytes", "tiles"),
+            [(ipu, name, chip.estimate_of(name).code_bytes, self.columns.add(on)) for (ipu, name), on in found],
+        )
 
     # moments -------------------------------------------------------------------------------------------------
 

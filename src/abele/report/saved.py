@@ -35,6 +35,9 @@ FINEST = (
 )
 """What is left out where there is too much, in this order: names, and how the page calls it."""
 
+UNSHOWN = r"p/\d+/(code|codelets)"
+"""Tables that no page shows, but the package ``pva``."""
+
 PATH = r"[^\s'\"(,=]+\.(?:py|ipynb)\b|(?<![\w/.])(?:~|\.\.?)?/[\w.-][^\s'\"(,]*"
 """A program, or a path from some root, in a text."""
 
@@ -55,7 +58,7 @@ def saved_page(report: Data, *, redact: bool = False, largest: int = LARGEST, pa
         largest: bytes that the page may have. Verdict and index are there in any case.
         packed: the viewer itself compressed too, see ``page``.
     """
-    names = report.names()
+    names = [name for name in report.names() if not re.fullmatch(UNSHOWN, name)]
     held = {name: report.compressed(name)[0] for name in names if not (redact and name.startswith("source/"))}
     if redact:
         known = re.compile("|".join([*map(re.escape, _files(held)), PATH]))

@@ -13,7 +13,7 @@ from typing import Any
 from abele.errors import BadReport, InvalidOption, suggest
 from abele.report.store.compare import compare
 from abele.report.store.packet import Packet, decode
-from abele.report.store.schema import ADVICE, APPLICATION, SCHEMA, TABLES, check_sum
+from abele.report.store.schema import ADVICE, APPLICATION, OLDEST, SCHEMA, TABLES, check_sum
 
 JSON, PACKET = "application/json", "application/octet-stream"
 """Content types of resources."""
@@ -195,7 +195,7 @@ class Report:
                 remedy="Reports are made by 'abele profile … --report DIR', which writes DIR/profile.pop; one that an "
                 "Abele before the first numbered schema wrote is to be made again.",
             )
-        if version != SCHEMA:
+        if not OLDEST <= version <= SCHEMA:
             which = "a newer" if version > SCHEMA else "an older"
             raise BadReport(
                 f"The report {str(self.path)!r} is of {which} Abele: it has schema {version}, this one reads {SCHEMA}",

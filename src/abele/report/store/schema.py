@@ -13,8 +13,11 @@ from typing import Any
 APPLICATION = 0x4162656C
 """``PRAGMA application_id`` of a report: "Abel"."""
 
-SCHEMA = 2
+SCHEMA = 3
 """``PRAGMA user_version``: the version of everything here."""
+
+OLDEST = 2
+"""The oldest version that is read as it is: it has no packets ``code`` and ``codelets``."""
 
 STATEMENTS = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -43,6 +46,11 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("id", "operation", "place", "vertex", "vertices", "compute", "sync", "exchange", "links", "busy"),
         *("touched_bytes", "scratch_bytes", "received_bytes", "sent_bytes", "linked_bytes", "work", "received"),
     ),
+    "code": (
+        *("id", "first", "fields", "codelets", "state_bytes", "state_again", "control_bytes", "control_again"),
+        "exchange",
+    ),
+    "codelets": ("ipu", "name", "bytes", "tiles"),
     "columns": ("column", "stop", "value"),
     "tensors": (
         *("id", "name", "source", "type", "kind", "category", "bytes", "tile_bytes", "copies", "first", "last"),
@@ -62,7 +70,7 @@ OPEN = ("liveness", "tiles")
 """Packets with columns beyond those that ``TABLES`` names."""
 
 TEXTS = {"key", "kind", "name", "function", "callee", "layer", "file", "phase", "types", "stream"}
-TEXTS |= {"vertex", "source", "type", "category"}
+TEXTS |= {"vertex", "source", "type", "category", "codelets"}
 """Columns of words; all others are numbers."""
 
 PHASES = ("sync", "exchange", "compute", "host")
