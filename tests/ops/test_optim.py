@@ -108,6 +108,18 @@ def test_lamb_scales_by_the_ratio_of_norms():
     np.testing.assert_allclose(still, -0.5 * grad)  # no norm, no ratio
 
 
+def test_lars_scales_matrices_and_leaves_vectors():
+    hyper = {"lr": 0.5, "momentum": 0.0, "weight_decay": 0.1, "eta": 0.01}
+    param, grad = np.array([[3.0, 4.0]], np.float32), np.array([[1.0, -1.0]], np.float32)
+    zero = [np.zeros((1, 2), np.float32)]
+    new, (velocity,) = step("lars", {}, hyper, param, grad, zero)
+    move = 0.5 * 0.01 * 5 / (np.sqrt(2) + 0.1 * 5) * (grad + 0.1 * param)
+    np.testing.assert_allclose(velocity, move, rtol=1e-6)
+    np.testing.assert_allclose(new, param - move, rtol=1e-6)
+    vector, _ = step("lars", {}, hyper, param[0], grad[0], [zero[0][0]])
+    np.testing.assert_allclose(vector, param[0] - 0.5 * grad[0], rtol=1e-6)
+
+
 def test_an_update_happens_where_the_parameter_lies():
     chip = machine(16)
     case = Case("adam", 0, Sample(tuple(map(Arg, (f16(64, 32), f16(64, 32), f32(64, 32), f32(64, 32)))), {}))

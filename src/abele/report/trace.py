@@ -20,9 +20,6 @@ from abele.report.store.schema import PHASES
 MOST_PHASED = 50_000
 """In a program of more moments, what is within an operation is left out: a browser is to open it."""
 
-FURTHER = 100_000
-"""Between the numbers of the threads of a process: more than there are processes."""
-
 Event = dict[str, Any]
 
 
@@ -30,30 +27,19 @@ def chrome_trace(report: Report, program: int = 0) -> Iterator[str]:
     """The text of the trace, in pieces."""
     summary = report.summary(program)
     about = {"name": summary["name"], "system": summary["system"], "clock": "modelled, not measured"}
-    yield f'{{"displayTimeUnit":"ns","otherData":{_text(about)},"traceEvents":[\n'
+    yield f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'
     before = ""
     for event in _Trace(report, program, summary).events():
-        yield before + _text(event)
+        yield before + json.dumps(event, separators=(",", ":"))
         before = ",\n"
     yield "\n]}\n"
 
 
-def _text(value: Event) -> str:
-    """JSON as Perfetto takes it: it refuses a file with an escaped pair of surrogates (a character beyond U+FFFF as
-    ``\\ud83d\\ude00``), so that characters stand as they are, and one with U+007F that is not escaped."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode().replace("\x7f", "\\u007f")
-
-
 class _Track:
-    """Events of one thread, begun and ended in turn; none begins before the last one ended, or ends before it began.
+    """Events of one thread, begun and ended in turn; none begins before the last one ended, or ends before it began."""
 
-    Perfetto takes numbers of threads for the whole computer's, and the one that is its process' for the main thread,
-    which it shows first: so have the first threads theirs here.
-    """
-
-    def __init__(self, pid: int, further: int = 0) -> None:
-        self.place = {"pid": pid, "tid": pid + FURTHER * further}
+    def __init__(self, pid: int, tid: int) -> None:
+        self.place = {"pid": pid, "tid": tid}
         self.now = 0
         self.open: list[str] = []
 
@@ -93,8 +79,8 @@ class _Trace:
         return np.cumsum([self.moments.numbers(name) for name in PHASES], axis=0)
 
     def events(self) -> Iterator[Event]:
-        yield from self._process(1, self.summary["name"] or "program")
-        yield from self._program(_Track(1))
+        yield self._process(1, self.summary["name"] or "program")
+        yield from self._program(_Track(1, 1))
         for at, bytes in zip(self.ends, self.liveness.numbers("max").tolist(), strict=True):
             yield {"ph": "C", "name": "fullest tile", "ts": at[0] / 1000, "pid": 1, "tid": 1, "args": {"bytes": bytes}}
         of_ipu: dict[int, list[int]] = {}
@@ -103,18 +89,16 @@ class _Trace:
                 of_ipu.setdefault(ipu, []).append(moment)
         stages = _by_ipu(self.pipeline)
         for ipu in sorted(of_ipu.keys() | stages.keys()):
-            yield from self._process(2 + ipu, f"IPU {ipu}")
-            track = _Track(2 + ipu)
+            yield self._process(2 + ipu, f"IPU {ipu}")
+            track = _Track(2 + ipu, 1)
             yield track.called("first turn" if stages else "operations")
             for moment in of_ipu.get(ipu, ()):
                 yield from self._step(track, moment)
             if ipu in stages:
-                yield from self._stages(_Track(2 + ipu, further=1), stages[ipu])
+                yield from self._stages(_Track(2 + ipu, 2), stages[ipu])
 
-    def _process(self, pid: int, name: str) -> Iterator[Event]:
-        """The events that name a process, and put it in its place."""
-        for what, args in (("process_name", {"name": name}), ("process_sort_index", {"sort_index": pid})):
-            yield {"ph": "M", "name": what, "pid": pid, "tid": pid, "args": args}
+    def _process(self, pid: int, name: str) -> Event:
+        return {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
 
     def _program(self, track: _Track) -> Iterator[Event]:
         yield track.called("program")

@@ -70,6 +70,16 @@ def lamb(param, grad, m, v, step, lr, beta1, beta2, eps, weight_decay, max_weigh
     return param - lr * ratio * move, m, v
 
 
+def lars(param, grad, velocity, lr, momentum, weight_decay, eta):
+    if param.ndim < 2:
+        velocity = momentum * velocity + lr * grad
+        return param - velocity, velocity
+    norms = param.norm(), grad.norm()
+    scale = eta * norms[0] / (norms[1] + weight_decay * norms[0]) if norms[0] > 0 and norms[1] > 0 else 1.0
+    velocity = momentum * velocity + lr * scale * (grad + weight_decay * param)
+    return param - velocity, velocity
+
+
 def zeroed(name, step):
     """The twin of an operation whose attribute ``zero`` names numbers that count as 0, whatever is given for them."""
 
@@ -84,5 +94,6 @@ def zeroed(name, step):
 
 
 TWINS = {
-    name: zeroed(name, step) for name, step in (("sgd", sgd), ("adam", adam), ("rmsprop", rmsprop), ("lamb", lamb))
+    name: zeroed(name, step)
+    for name, step in (("sgd", sgd), ("adam", adam), ("rmsprop", rmsprop), ("lamb", lamb), ("lars", lars))
 }

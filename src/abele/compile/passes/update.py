@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from abele.compile.passes.loss_scale import FACTOR, LARGE, WAITED, AdaptiveScale
 from abele.compile.passes.rounding import StochasticRounding
 from abele.compile.passes.sharding import Sharding
-from abele.errors import InvalidOption, suggest
+from abele.errors import InvalidOption, Unsupported, suggest
 from abele.ir.builder import Builder
 from abele.ir.graph import Graph, Origin, Port, Value
 from abele.ir.rules import CONTROL
@@ -20,6 +20,7 @@ HYPERS = {
     "adam": ("learning_rate", "beta1", "beta2", "eps", "weight_decay"),
     "rmsprop": ("learning_rate", "alpha", "eps", "momentum", "weight_decay"),
     "lamb": ("learning_rate", "beta1", "beta2", "eps", "weight_decay", "max_weight_norm"),
+    "lars": ("learning_rate", "momentum", "weight_decay", "eta"),
 }
 """The numbers of each kind of optimiser, in the order in which its operation takes them."""
 
@@ -28,6 +29,7 @@ STATES = {
     "adam": ("first_moment", "second_moment"),
     "rmsprop": ("square_average", "momentum_buffer", "gradient_average"),
     "lamb": ("first_moment", "second_moment"),
+    "lars": ("velocity",),
 }
 """The tensors, each like its weight, that each kind of optimiser keeps."""
 
@@ -215,6 +217,11 @@ class Update:
         """Emit the update of one replica's part of a weight; of LAMB, which needs norms of the whole, its direction."""
         part.before = shared.b.replica_shard(part.weight, **self.sharding.groups())
         numbers, operation = part.numbers, ""
+        if self.optimiser.kind == "lars":
+            raise Unsupported(
+                "LARS needs the norms of whole weights, of which a replica updates only a part",
+                remedy="Leave its state whole on every replica (no sharding), or use LAMB.",
+            )
         if self.optimiser.kind == "lamb":
             part.rate, *numbers, _ = part.numbers
             operation = "lamb_step"

@@ -21,6 +21,7 @@ _OPTIMISERS: Mapping[str, tuple[str, dict[str, float], tuple]] = {
     "sgd": ("sgd", {"momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}, ()),
     "adam": ("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}, ()),
     "lamb": ("lamb", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01, "max_weight_norm": 65500.0}, ()),
+    "lars": ("lars", {"momentum": 0.9, "weight_decay": 5e-5, "eta": 0.001}, ()),
 }
 
 
@@ -31,7 +32,7 @@ def run_model(case: Case, context: Context) -> Outcome:
     Options, all with defaults: ``image=SIDE``; ``width``, ``depth``, ``heads``, ``vocabulary``, ``mask_tokens`` of a
     transformer; ``stage_ipus=0/1/2/3/0`` (the IPU of each stage of ``layers``), ``attention_layers`` (as ``layers``,
     where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
-    ``optimizer=sgd|adam|lamb``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
+    ``optimizer=sgd|adam|lamb|lars``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
     ``memory_proportion``; ``io_tiles=N`` set aside, on which the host's transfers run beside compute;
     ``patterns=gelu/norm`` of ``bertsquad``; ``host=none`` (synthetic data: the host's time is left out);

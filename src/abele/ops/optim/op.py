@@ -40,6 +40,7 @@ STATE = {
     "rmsprop": ("square_average", "momentum_buffer", "grad_average"),
     "lamb": ("m", "v"),
     "lamb_step": ("m", "v"),
+    "lars": ("velocity",),
 }
 """State of each optimiser: its operands after ``param`` and ``grad``, and its results after ``param``."""
 
@@ -49,6 +50,7 @@ HYPER = {
     "rmsprop": ("lr", "alpha", "eps", "momentum", "weight_decay"),
     "lamb": ("step", "lr", "beta1", "beta2", "eps", "weight_decay", "max_weight_norm"),
     "lamb_step": ("step", "beta1", "beta2", "eps", "weight_decay"),
+    "lars": ("lr", "momentum", "weight_decay", "eta"),
 }
 """Scalar operands of each optimiser, after its state."""
 
@@ -212,6 +214,30 @@ def _lamb_apply(b: Builder, operands: Sequence[Value], attributes: Attributes) -
     return [b.cast_to(b.sub(to_float(b, param), b.mul(scale, step)), param.dtype)]
 
 
+def _lars(b: Builder, operands: Sequence[Value], attributes: Attributes) -> list[Value]:
+    """LARS (Y. You et al., 2017): momentum, its gradient scaled by ``eta |param| / (|grad| + weight_decay |param|)``.
+
+    The velocity holds the rate, as TensorFlow's momentum does: ``v' = momentum v + lr · scale · (grad + weight_decay ·
+    param)``. The scale is 1 where either norm is 0. Parameters of fewer than two dimensions (biases, norms) take plain
+    momentum without decay.
+    """
+    u = Update(b, "lars", operands, attributes)
+    rank = operands[0].type.rank
+    if rank < 2:
+        move = b.mul(u["lr"], u["grad"])
+    else:
+        every = tuple(range(rank))
+        weight, grad = (b.sqrt(b.reduce_sum(b.mul(x, x), axes=every)) for x in (u["param"], u["grad"]))
+        zero, whole = b.constant(0.0, DType.F32), grad
+        if "weight_decay" not in u.zero:
+            whole = b.add(grad, b.mul(u["weight_decay"], weight))
+        usable = b.logical_and(b.gt(weight, zero), b.gt(grad, zero))
+        scale = b.select(usable, b.div(b.mul(u["eta"], weight), b.select(usable, whole, u.one)), u.one)
+        move = b.mul(b.mul(u["lr"], scale), u.grad_with_decay())
+    velocity = b.add(b.mul(u["momentum"], u["velocity"]), move)
+    return [u.stored("param", b.sub(u["param"], velocity)), u.stored("velocity", velocity)]
+
+
 _FORMULAS: dict[str, tuple[Callable, dict, Sequence[dict]]] = {
     "sgd": (
         _sgd,
@@ -235,6 +261,7 @@ _FORMULAS: dict[str, tuple[Callable, dict, Sequence[dict]]] = {
     ),
     "lamb": (_lamb, {"bias_correction": True}, ({}, {"bias_correction": False})),
     "lamb_step": (_lamb_step, {"bias_correction": True}, ({}, {"bias_correction": False})),
+    "lars": (_lars, {}, ({}, {"zero": ("weight_decay",)})),
 }
 
 _RANGES = {

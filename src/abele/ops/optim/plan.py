@@ -1,6 +1,6 @@
 """How an update lies on the tiles: where the parameter lies, in one loop over parameter, gradient and state.
 
-LAMB has no plan of its own: it needs two norms over the whole tensor, and is expanded.
+LAMB and LARS have no plan of their own: they need two norms over the whole tensor, and are expanded.
 """
 
 from __future__ import annotations
