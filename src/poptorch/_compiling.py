@@ -105,6 +105,7 @@ def compile_options(
         offload_activations=activations.get("onChip") == 0,
         offload_least=min((p.get("minElementsForOffChip", LEAST_ELEMENTS) for p in moved), default=LEAST_ELEMENTS),
         phased=phased,
+        outline=bool(options._Popart.options.get("enableOutlining", True)),
         io_tiles=places.num_io_tiles,
         overlap=overlap,
         adaptive=_adaptive(options, loss_scale) if plan is not None and scales_loss(options) else None,

@@ -49,6 +49,7 @@ POPART_WITH_EFFECT = frozenset(
         "convolutionOptions",
         "enableEngineCaching",
         "enableFloatingPointChecks",
+        "enableOutlining",
         "enableStochasticRounding",
         "engineOptions",
         "groupNormStridedChannelGrouping",

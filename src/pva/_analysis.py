@@ -22,14 +22,19 @@ class SourceLocation:
 
 
 class DebugContext:
-    """Where an operation comes from: as the vendor's, the outermost layer of software that named it."""
+    """Where an operation comes from: as the vendor's, the outermost layer of software that named it.
+
+    That is ``poptorch`` for what a line of the user's made, else ``abele``. ``json`` has its ``op_name``, ``op_type``,
+    ``phase`` and ``inputs``, the names of the variables that it reads.
+    """
 
     def __init__(self, data: Data, row: int) -> None:
         words = {name: data.words("operations", name)[row] for name in ("name", "layer", "file", "phase")}
         self.id = row
         self.name = "/".join(filter(None, [*words["layer"].split("."), words["name"]]))
-        described = {"layer": "poptorch", "op_name": self.name, "op_type": words["name"], "phase": words["phase"]}
-        self.json = self.layer = json.dumps(described)
+        described = {"layer": "poptorch" if words["file"] else "abele", "op_name": self.name, "op_type": words["name"]}
+        inputs = [data.variable_name(each) for each in data.reads(row).tolist()]
+        self.json = self.layer = json.dumps({**described, "phase": words["phase"], "inputs": inputs})
         self.location = SourceLocation(words["file"], int(data.numbers("operations", "line")[row]), words["layer"])
         self.parents: list[DebugContext] = []
 
@@ -81,8 +86,7 @@ class Operation:
         """What it makes, reads and takes while it runs, tile by tile."""
         data = self._data
         made = np.flatnonzero(data.numbers("tensors", "operation") == self._row)
-        read = data.numbers("flow", "tensor")[data.numbers("flow", "consumer") == self._row]
-        return self._report.compilation.loweredVariables.of(np.union1d(made, read).astype(np.int64))
+        return self._report.compilation.loweredVariables.of(np.union1d(made, data.reads(self._row)))
 
 
 class OperationAnalysis:

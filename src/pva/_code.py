@@ -67,17 +67,19 @@ class Code:
         self.programs, self.data = programs, programs.data
 
     def vertices(self, number: int) -> list[Vertex]:
-        """Of a program that runs a compute set, one for each piece of code of its vertices.
+        """Of a program that runs a compute set: its vertices by kind, and each piece of code that they run.
 
-        A vertex that runs several, one after another, has its state with the first of them.
+        Kinds have the state and no code, pieces code and no state, for pieces are shared by kinds of other sizes, and
+        readers take a name for one size. A turn like one before it in its operation has no state of its own.
         """
         row = int(self.programs.set[number])
         if row < 0:
             return []
         size = int(self._of_first(number, "state_bytes", "state_again"))
-        names = self.data.words("code", "codelets")[row]
-        types = [VertexType(name, 0 if i else size) for i, name in enumerate(names.split(", "))]
-        return [Vertex(self, number, type) for type in types]
+        kind = f"{self.data.words('sets', 'vertex')[row]} of {int(self.data.numbers('code', 'fields')[row])}"
+        types = [VertexType(kind if self._first[number] else f"{kind}, again", size)] if size else []
+        pieces = filter(None, self.data.words("code", "codelets")[row].split(", "))
+        return [Vertex(self, number, type) for type in (*types, *(VertexType(name, 0) for name in pieces))]
 
     def placed(self, number: int) -> np.ndarray:
         """Vertices of a compute set on each tile, ``int64[tiles]``: one on each of so many neighbouring tiles."""

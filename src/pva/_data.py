@@ -124,6 +124,22 @@ class Data:
         columns = map(self.column, tiles)
         return list(zip(ipus, self.words("codelets", "name"), sizes, columns))
 
+    def reads(self, operation: int) -> np.ndarray:
+        """The storages (rows of ``tensors``) that an operation reads."""
+        consumers, tensors = self._reads
+        first, last = np.searchsorted(consumers, [operation, operation + 1])
+        return tensors[first:last]
+
+    @cached_property
+    def _reads(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.argsort(self.numbers("flow", "consumer"), kind="stable")
+        return self.numbers("flow", "consumer")[order], self.numbers("flow", "tensor")[order].astype(np.int64)
+
+    def variable_name(self, row: int) -> str:
+        """The user's name of a storage, or the tensor's."""
+        source = self.words("tensors", "source")[row]
+        return source.replace(".", "/") if source else self.words("tensors", "name")[row]
+
     def place(self, tile: int) -> tuple[int, int]:
         """The IPU of a replica, and the tile on it, of one of all tiles of all replicas."""
         tile = range(self.ipus * self.tiles * self.replicas)[tile] % (self.ipus * self.tiles)

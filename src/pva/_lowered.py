@@ -35,8 +35,7 @@ class Variable:
         kind = self._data.words("tensors", "category")[self._id]
         if not self._data.words("tensors", "type")[self._id]:
             return next((theirs for theirs, ours in CATEGORIES.items() if ours == kind), kind)
-        source = self._data.words("tensors", "source")[self._id]
-        return source.replace(".", "/") if source else self._data.words("tensors", "name")[self._id]
+        return self._data.variable_name(self._id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Variable) and other._data is self._data and other._id == self._id

@@ -384,7 +384,7 @@ SETTERS = {
     "Distributed.configureProcessId": answers(_processes),
     "Jit.traceModel": warns(lambda o: o.Jit.traceModel(False), "does nothing"),
     "_Popart.checkIsFrozen": _read_elsewhere,
-    "_Popart.set": notes(lambda o: o._Popart.set("enableOutlining", True), "enableOutlining"),
+    "_Popart.set": notes(lambda o: o._Popart.set("decomposeGradSum", True), "decomposeGradSum"),
     "_Popart.setEngineOptions": notes(
         lambda o: o._Popart.setEngineOptions({"debug.trace": "true"}), "_Popart.engineOptions"
     ),
@@ -412,6 +412,7 @@ BELOW = {
     "groupNormStridedChannelGrouping": answers(lambda: _strided_groups()),
     "instrumentWithHardwareCycleCounter": answers(lambda: _cycles_below()),
     "enableFloatingPointChecks": stops_below,
+    "enableOutlining": answers(lambda: _outlines()),
     "enableStochasticRounding": compiles(lambda o: o._Popart.set("enableStochasticRounding", True)),
     "partialsTypeMatMuls": compiles(lambda o: o._Popart.set("partialsTypeMatMuls", "half")),
     "syntheticDataMode": answers(_synthetic_below),
@@ -428,6 +429,22 @@ def _offline_machines():
         model = _inference(poptorch.Options().useOfflineIpuTarget(version))
         model.compile(torch.ones(1))
         assert model._program.compiled.options.system.chip.name == chip
+
+
+def _outlines():
+    """Equal layers become one function, or stay each by itself; the results are the same."""
+    made = ((torch.nn.Linear(16, 16), torch.nn.LayerNorm(16), torch.nn.Tanh(), torch.nn.Softmax(-1)) for _ in range(4))
+    layers = torch.nn.Sequential(*(torch.nn.Sequential(*each) for each in made))
+    found = {}
+    for outlined in (True, False):
+        options = poptorch.Options()
+        options._Popart.set("enableOutlining", outlined)
+        model = poptorch.inferenceModel(layers, options)
+        result = model(torch.linspace(-1, 1, 64).reshape(4, 16))
+        found[outlined] = result.tolist(), len(model._program.compiled.executable.schedule.functions)
+        model.destroy()
+    (results, functions), (apart, one) = found[True], found[False]
+    assert results == apart and functions > one
 
 
 def _means():

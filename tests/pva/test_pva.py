@@ -178,8 +178,10 @@ def test_vertices_of_a_compute_set_have_their_code_on_its_tiles(trained: pva.Rep
         cycles = computeset.estimatedCyclesByTile
         for vertex in computeset.vertices:
             placed = vertex.countByTile
-            assert all(vertex.type.name in on_tile[tile] for tile in np.flatnonzero(placed))
+            assert vertex.type.size or all(vertex.type.name in on_tile[tile] for tile in np.flatnonzero(placed))
             assert not any(cycles[tile] for tile in np.flatnonzero(np.array(placed) == 0))
+    sizes = {(v.type.name, v.type.size) for each in compilation.computeSets for v in each.vertices}
+    assert len(sizes) == len(dict(sizes)) > len(on_tile[0])  # a name has one size: readers add up by names
     edges = sum(next(iter(each.vertices)).count for each in compilation.computeSets if each.vertices)
     assert compilation.graph.numEdges > edges == compilation.graph.numVertices
 
@@ -330,10 +332,12 @@ def test_stages_overlap(synthetic: pva.Report) -> None:
 
 def test_operations_have_layers_and_lines(folder: Path, trained: pva.Report) -> None:
     lines = PROGRAM.splitlines()
-    found = {}
+    found, inputs = {}, {}
     for operation in pva.OperationAnalysis(trained).operations:
         described = json.loads(operation.debugContext.json)
-        assert operation.name == described["op_name"] and described["layer"] == "poptorch"
+        assert operation.name == described["op_name"]
+        assert described["layer"] == ("poptorch" if operation.debugContext.location.fileName else "abele")
+        inputs[operation.name, described["phase"]] = described["inputs"]
         assert operation.name.endswith(described["op_type"])
         location = operation.debugContext.location
         if described["phase"] == "forward" and location.fileName:
@@ -342,6 +346,7 @@ def test_operations_have_layers_and_lines(folder: Path, trained: pva.Report) -> 
         if operation.firstStepIndex >= 0:
             assert steps[operation.firstStepIndex].program == operation.programs()[0]
             assert operation.firstStepIndex <= operation.lastStepIndex < len(steps)
+    assert {"first/weight", "first/bias"} <= set(inputs["first/fused matmul", "forward"])
     assert "torch.softmax" in found["softmax"] and "self.first(x)" in found["first/fused matmul"]
 
 
