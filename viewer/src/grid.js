@@ -3,6 +3,7 @@
 
 import { make, say } from "./dom.js";
 import { many } from "./format.js";
+import { sortedBy } from "./order.js";
 
 const ROW = 24; // pixels
 const TALLEST = 8_000_000; // browsers stop at some tens of millions of pixels
@@ -10,10 +11,10 @@ const TALLEST = 8_000_000; // browsers stop at some tens of millions of pixels
 /**
  * @typedef {{
  *   name: string, width: string, words?: boolean,
- *   text: (row: number) => string, order: (a: number, b: number) => number,
+ *   text: (row: number) => string, order?: (a: number, b: number) => number, value?: (row: number) => number,
  *   title?: (row: number) => string, indent?: (row: number) => number, node?: (row: number) => Node,
  * }} GridColumn
- * `order` compares two rows; `text` is what a cell shows, and says where `node` draws it; `indent` steps from the left.
+ * `value` is a number to sort by, or `order` compares two rows; `text` is what a cell shows, and says where `node` draws it; `indent` steps from the left.
  * @typedef {{
  *   label: string, columns: GridColumn[], height?: number, sorted?: number | null, down?: boolean,
  *   chosen?: (row: number) => void, toggled?: (row: number) => void,
@@ -96,8 +97,9 @@ export class Grid {
     const { columns, ordered, what = "row" } = this.options;
     this.rows = this.all;
     if (this.by !== null && !ordered) {
-      const { order } = columns[this.by], sign = this.down ? -1 : 1;
-      this.rows = Int32Array.from(this.all).sort((a, b) => sign * order(a, b) || a - b);
+      const { order, value } = columns[this.by], sign = this.down ? -1 : 1;
+      if (value) this.rows = sortedBy(this.all, value, this.down);
+      else if (order) this.rows = Int32Array.from(this.all).sort((a, b) => sign * order(a, b) || a - b);
     }
     [...this.head.children].forEach((head, i) =>
       i === this.by ? head.setAttribute("aria-sort", this.down ? "descending" : "ascending") : head.removeAttribute("aria-sort"));

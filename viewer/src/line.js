@@ -27,21 +27,31 @@ export class Line {
     this.depth = moments.numbers("depth");
     this.parts = this.#parts(moments);
     this.lengths = new Float64Array(this.count);
-    for (const part of this.parts) for (let i = 0; i < this.count; i++) this.lengths[i] += part[i];
+    /** The parts, as places in `PARTS`, that any moment has. @type {number[]} */
+    this.used = [];
+    for (const [k, part] of this.parts.entries()) {
+      let any = false;
+      for (let i = 0; i < this.count; i++) {
+        if (!part[i]) continue;
+        this.lengths[i] += part[i];
+        any = true;
+      }
+      if (any) this.used.push(k);
+    }
     const true_ = this.#edges(cycles);
     /** @type {Record<AxisName, Axis>} */
     this.axes = {
       cycles: { name: "cycles", count: this.count, edges: true_, unit: () => 1 },
       folded: { name: "folded", count: this.count, edges: this.#folded(true_), unit: () => 1 },
-      moments: { name: "moments", count: this.count, edges: Float64Array.from({ length: this.count + 1 }, (_, i) => i), unit: (i) => { const length = this.length(i); return length ? 1 / length : 0; } },
+      moments: { name: "moments", count: this.count, edges: new Float64Array(this.count + 1).map((_, i) => i), unit: (i) => { const length = this.length(i); return length ? 1 / length : 0; } },
     };
     /** Whether any turns are not drawn. */
     this.turns = this.axes.folded.edges[this.count] < true_[this.count];
     this.folds = this.#folds();
     /** @type {Map<number, Int32Array>} */
     this.ofIpu = new Map();
-    /** @type {Map<string, number> | null} */
-    this.byKey = null;
+    /** @type {Map<string, number>} */
+    this.firsts = new Map();
   }
 
   /** Cycles of a moment itself. @param {number} i */
@@ -51,15 +61,20 @@ export class Line {
 
   /** Whether any moment has a part. @param {typeof PARTS[number]} name */
   has(name) {
-    return Float64Array.from(this.parts[PARTS.indexOf(name)]).some((cycles) => cycles > 0);
+    return this.used.includes(PARTS.indexOf(name));
   }
 
   /** Cycles by part: of what a moment exchanges the links take what they take of its operation's, and of the host's the overhead. @param {Table} moments */
   #parts(moments) {
     const split = (/** @type {string} */ first, /** @type {string} */ second) => {
-      const [one, two] = [first, second].map((name) => this.operations.numbers(name)), both = moments.numbers(first);
-      const part = Float64Array.from(both, (cycles, i) => { const at = this.operation[i]; return cycles && at >= 0 && two[at] ? (cycles * two[at]) / (one[at] + two[at]) : 0; });
-      return [Float64Array.from(both, (cycles, i) => cycles - part[i]), part];
+      const [one, two] = [first, second].map((name) => this.operations.numbers(name)), both = Float64Array.from(moments.numbers(first)), other = new Float64Array(this.count);
+      for (let i = 0; i < this.count; i++) {
+        const row = this.operation[i];
+        if (!both[i] || row < 0 || !two[row]) continue;
+        other[i] = (both[i] * two[row]) / (one[row] + two[row]);
+        both[i] -= other[i];
+      }
+      return [both, other];
     };
     const [near, far] = split("exchange", "links"), [host, overhead] = split("host", "overhead");
     return [moments.numbers("sync"), near, far, moments.numbers("compute"), host, overhead];
@@ -89,11 +104,11 @@ export class Line {
 
   /** @param {Float64Array} edges in cycles */
   #folded(edges) {
-    const folded = new Float64Array(this.count + 1);
+    const folded = new Float64Array(this.count + 1), { lengths } = this;
     let drawn = 0;
-    for (let i = 0; i < this.count; i++) drawn += this.length(i);
+    for (let i = 0; i < this.count; i++) drawn += lengths[i];
     for (let i = 0; i < this.count; i++) {
-      const whole = edges[i + 1] - edges[i], length = Math.min(whole, this.length(i));
+      const whole = edges[i + 1] - edges[i], length = Math.min(whole, lengths[i]);
       folded[i + 1] = folded[i] + length + Math.min(whole - length, SHORT * drawn);
     }
     return folded;
@@ -127,9 +142,10 @@ export class Line {
   on(ipu) {
     let found = this.ofIpu.get(ipu);
     if (!found) {
-      const all = [];
-      for (let i = 0; i < this.count; i++) if (this.ipu[i] === ipu && this.length(i) > 0) all.push(i);
-      this.ofIpu.set(ipu, (found = Int32Array.from(all)));
+      const all = new Int32Array(this.count), { lengths } = this;
+      let used = 0;
+      for (let i = 0; i < this.count; i++) if (this.ipu[i] === ipu && lengths[i] > 0) all[used++] = i;
+      this.ofIpu.set(ipu, (found = all.slice(0, used)));
     }
     return found;
   }
@@ -137,12 +153,13 @@ export class Line {
   /** The first moment of the operation with that stable key, or −1. @param {string | null} key */
   first(key) {
     if (key === null) return -1;
-    if (!this.byKey) {
-      this.byKey = new Map();
-      const keys = this.operations.words("key");
-      for (let i = this.count - 1; i >= 0; i--) if (this.operation[i] >= 0) this.byKey.set(keys.at(this.operation[i]), i);
+    let found = this.firsts.get(key);
+    if (found === undefined) {
+      const keys = this.operations.words("key"), word = keys.distinct.indexOf(key);
+      found = word < 0 ? -1 : this.operation.findIndex((row) => row >= 0 && keys.index[row] === word);
+      this.firsts.set(key, found);
     }
-    return this.byKey.get(key) ?? -1;
+    return found;
   }
 
   /** Whether an operation runs others: a call or a repeat. @param {number} operation */

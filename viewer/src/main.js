@@ -14,13 +14,16 @@ import { pages } from "./pages/index.js";
  * `table("tensors")` is that of the chosen program.
  * @typedef {{node: Node, update?: (now: Selection, before: Selection) => boolean, close?: () => void}} Shown
  * `update` follows a change of the selection, or answers false to be shown anew; `close` when the page is left.
- * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, keep?: boolean, missing?: (context: Context) => string}} Page
- * A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
+ * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, needs?: string[], keep?: boolean, missing?: (context: Context) => string}} Page
+ * `needs` are tables that it asks for. A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
  * `missing` says why there is nothing to show, or is empty.
  */
 
 const MISSING_PAGE = "There is no such page in this report.";
 const NO_REPORT = "There is no report yet: a run has one when it has ended.";
+
+/** Until the browser has nothing to do. */
+const idle = () => new Promise((resolve) => { if ("requestIdleCallback" in window) requestIdleCallback(resolve); else setTimeout(resolve, 100); });
 
 class Frame {
   /** @param {import("./source.js").Source} source */
@@ -100,6 +103,25 @@ class Frame {
     }
     this.main.removeAttribute("aria-busy");
     document.documentElement.dataset.shown = this.selection.page; // for tests, and for whoever waits for a page
+    this.#ahead();
+  }
+
+  /** While nobody waits for anything: fetches what the other pages need, and makes them as if they had been seen before. */
+  async #ahead() {
+    const { turn } = this, context = this.context(), free = async () => { await idle(); return turn === this.turn; };
+    for (const page of context.program ? pages : []) {
+      if (!page.keep || page.missing?.(context)) continue;
+      for (const name of page.needs ?? []) {
+        if (!await free()) return; // what is asked for now comes first
+        await context.table(name).catch(() => {}); // the page itself says what is wrong
+      }
+      if (!await free()) return;
+      if (page.name === this.selection.page || this.kept.has(page.name)) continue;
+      const { selection } = this, shown = await page.show(context).catch(() => null);
+      if (shown && turn === this.turn) this.kept.set(page.name, { shown, selection });
+      else shown?.close?.();
+    }
+    document.documentElement.dataset.ahead = "done"; // for measurements
   }
 
   /** Puts what is shown aside, or ends it. */

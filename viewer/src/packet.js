@@ -5,16 +5,33 @@
  * @typedef {{count: number, header: any, numbers(name: string): Numbers, words(name: string): Words, has(name: string): boolean, names: string[]}} Table
  */
 
-/** A column of words: an index into the distinct ones for each row. */
+const MANY = 4096; // words that are read one by one before all of them are
+
+/** A column of words: an index into the distinct ones for each row. They are read from their bytes when they are asked for. */
 export class Words {
-  /** @param {Int32Array} index @param {string[]} distinct */
-  constructor(index, distinct) {
+  /** @param {Int32Array} index @param {Uint8Array} bytes a list of texts as JSON */
+  constructor(index, bytes) {
     this.index = index;
-    this.distinct = distinct;
+    this.#bytes = bytes;
   }
-  /** @param {number} row */
+  #bytes;
+  #asked = 0;
+  /** @type {string[] | null} */
+  #all = null;
+  /** Where each word begins. @type {Int32Array | null} */
+  #starts = null;
+
+  get distinct() {
+    this.#all ??= /** @type {string[]} */ (JSON.parse(text.decode(this.#bytes)));
+    return this.#all;
+  }
+  /** @param {number} row @returns {string} */
   at(row) {
-    return this.distinct[this.index[row]] ?? "";
+    const word = this.index[row];
+    if (this.#all || this.#bytes.length < MANY || ++this.#asked > MANY) return this.distinct[word] ?? "";
+    this.#starts ??= startsOf(this.#bytes);
+    const from = this.#starts[word];
+    return from === undefined ? "" : JSON.parse(text.decode(this.#bytes.subarray(from, pastText(this.#bytes, from))));
   }
   /** The alphabetical place of each distinct word: what rows are sorted by. */
   ranks() {
@@ -22,6 +39,27 @@ export class Words {
     [...distinct.keys()].sort((a, b) => (distinct[a] < distinct[b] ? -1 : 1)).forEach((word, place) => { rank[word] = place; });
     return rank;
   }
+}
+
+const text = new TextDecoder();
+const [QUOTE, ESCAPE, OPEN, SHUT, OPEN_OBJECT, SHUT_OBJECT] = [...'"\\[]{}'].map((sign) => sign.charCodeAt(0));
+
+/** Behind the text that begins at a place. @param {Uint8Array} bytes JSON @param {number} at */
+function pastText(bytes, at) {
+  for (at++; at < bytes.length && bytes[at] !== QUOTE; at++) if (bytes[at] === ESCAPE) at++;
+  return at + 1;
+}
+
+/** Where each text of a list begins. @param {Uint8Array} bytes JSON */
+function startsOf(bytes) {
+  let starts = new Int32Array(1024), used = 0;
+  for (let at = 0; at < bytes.length;) {
+    if (bytes[at] !== QUOTE) { at++; continue; }
+    if (used === starts.length) { const longer = new Int32Array(2 * used); longer.set(starts); starts = longer; }
+    starts[used++] = at;
+    at = pastText(bytes, at);
+  }
+  return starts.subarray(0, used);
 }
 
 const MAGIC = "ABELPKT1";
@@ -32,19 +70,18 @@ const CUT = "The data of this page were cut short: write the report again.";
  * @returns {Table}
  */
 export function decode(buffer) {
-  const text = new TextDecoder();
   if (buffer.byteLength < 12 || text.decode(new Uint8Array(buffer, 0, 8)) !== MAGIC) throw new Error("The data of this page are not a table of a report.");
   const length = new DataView(buffer).getUint32(8, true);
   const first = Math.ceil((12 + length) / 8) * 8;
   if (first > buffer.byteLength) throw new Error(CUT);
-  const header = JSON.parse(text.decode(new Uint8Array(buffer, 12, length)));
+  const { header, lists } = parted(new Uint8Array(buffer, 12, length));
   /** @type {Map<string, Numbers | Words>} */
   const columns = new Map();
   for (const { name, type, at, words } of header.columns) {
     const Kind = type === "f64" ? Float64Array : type === "f32" ? Float32Array : Int32Array;
     if (first + at + header.count * Kind.BYTES_PER_ELEMENT > buffer.byteLength) throw new Error(CUT);
     const values = new Kind(buffer, first + at, header.count);
-    columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), words) : values);
+    columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), lists[words]) : values);
   }
   const get = (/** @type {string} */ name) => {
     const column = columns.get(name);
@@ -59,6 +96,31 @@ export function decode(buffer) {
     numbers: (name) => /** @type {Numbers} */ (get(name)),
     words: (name) => /** @type {Words} */ (get(name)),
   };
+}
+
+const COLUMN = 3; // how deep a column's description lies: in an object, in a list, in an object
+
+/** The header, in which `words` of a column is a place in `lists`: of 300,000 operations the words are most of it, and few
+ * pages want them all. @param {Uint8Array} bytes */
+function parted(bytes) {
+  /** @type {Uint8Array[]} */
+  const lists = [];
+  let rest = "", from = 0, depth = 0, began = -1;
+  for (let at = 0; at < bytes.length;) {
+    const sign = bytes[at];
+    if (sign === QUOTE) { at = pastText(bytes, at); continue; }
+    if (sign === OPEN || sign === OPEN_OBJECT) {
+      if (++depth === COLUMN + 1) began = at;
+    } else if (sign === SHUT || sign === SHUT_OBJECT) {
+      if (depth-- === COLUMN + 1) { // a column has one list: its words
+        rest += text.decode(bytes.subarray(from, began)) + lists.length;
+        lists.push(bytes.subarray(began, at + 1));
+        from = at + 1;
+      }
+    }
+    at++;
+  }
+  return { header: JSON.parse(rest + text.decode(bytes.subarray(from))), lists };
 }
 
 /** What a saved page says of what it had no room for. @param {string} what */

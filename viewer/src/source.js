@@ -70,7 +70,8 @@ function inPage(held) {
     get: async (/** @type {string} */ name) => {
       const text = held[name];
       if (text === undefined) throw new Error(leftOut(name));
-      const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+      const packed = atob(text), bytes = new Uint8Array(packed.length);
+      for (let i = 0; i < bytes.length; i++) bytes[i] = packed.charCodeAt(i);
       return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
     },
     has: (/** @type {string} */ name) => name in held,

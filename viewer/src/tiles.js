@@ -4,23 +4,20 @@
 
 /** The columns over tiles of a program: each is runs of equal numbers. */
 export class TileColumns {
-  /** @param {Table} table rows of one column together */
+  /** @param {Table} table rows of one column together, by their ascending ids */
   constructor(table) {
-    const column = table.numbers("column");
+    const column = table.numbers("column"), { count } = table;
     this.stop = table.numbers("stop");
     this.value = table.numbers("value");
-    /** @type {Map<number, [number, number]>} first run and the one after the last */
-    this.place = new Map();
-    for (let i = 0, from = 0; i < table.count; i++) {
-      if (i + 1 === table.count || column[i + 1] !== column[i]) {
-        this.place.set(column[i], [from, i + 1]);
-        from = i + 1;
-      }
+    /** Where the runs of each column begin; those of the next are behind its last. */
+    this.start = new Int32Array(count ? column[count - 1] + 2 : 1);
+    for (let i = 0, id = 0; i <= count; i++) {
+      for (const next = i < count ? column[i] : this.start.length - 1; id <= next; id++) this.start[id] = i;
     }
   }
-  /** @param {number} id @returns {[number, number]} */
+  /** @param {number} id @returns {[number, number]} first run and the one after the last */
   runs(id) {
-    return this.place.get(id) ?? [0, 0];
+    return id >= 0 && id + 1 < this.start.length ? [this.start[id], this.start[id + 1]] : [0, 0];
   }
   /** @param {number} id @param {number} tile */
   at(id, tile) {
@@ -53,14 +50,33 @@ export class TileColumns {
   }
 }
 
-/** The rows of a table by a number in them. @param {import("./packet.js").Numbers} column @returns {Map<number, number[]>} */
-export function rowsBy(column) {
-  const found = new Map();
-  for (let i = 0; i < column.length; i++) {
-    const rows = found.get(column[i]);
-    if (rows) rows.push(i); else found.set(column[i], [i]);
+const NONE = new Int32Array(0);
+
+/** The rows of a table by a number in them that is never below zero, in their order. */
+export class RowsBy {
+  /** @param {import("./packet.js").Numbers} column */
+  constructor(column) {
+    let most = -1;
+    for (let i = 0; i < column.length; i++) if (column[i] > most) most = column[i];
+    this.start = new Int32Array(most + 2);
+    for (let i = 0; i < column.length; i++) this.start[column[i] + 1]++;
+    for (let value = 0; value <= most; value++) this.start[value + 1] += this.start[value];
+    const next = this.start.slice();
+    this.rows = new Int32Array(column.length);
+    for (let i = 0; i < column.length; i++) this.rows[next[column[i]]++] = i;
   }
-  return found;
+  /** @param {number} value */
+  has(value) {
+    return value >= 0 && this.start[value + 1] > this.start[value];
+  }
+  /** @param {number} value */
+  of(value) {
+    return this.has(value) ? this.rows.subarray(this.start[value], this.start[value + 1]) : NONE;
+  }
+  /** The numbers that there are, ascending. */
+  values() {
+    return Array.from({ length: this.start.length - 1 }, (_, value) => value).filter((value) => this.has(value));
+  }
 }
 
 /** The rows of `sets` by operation, in the order of their plan. */
@@ -69,16 +85,19 @@ export class Sets {
   constructor(table, operations) {
     this.table = table;
     this.likes = operations.numbers("like");
-    const place = table.numbers("place");
-    this.rows = rowsBy(table.numbers("operation"));
-    for (const rows of this.rows.values()) rows.sort((a, b) => place[a] - place[b]);
+    this.place = table.numbers("place");
+    this.rows = new RowsBy(table.numbers("operation"));
   }
   /** The operation whose sets are also this one's, or −1. @param {number} operation */
   like(operation) {
     return operation < 0 ? -1 : this.likes[operation];
   }
+  /** @param {number} operation */
+  has(operation) {
+    return this.rows.has(this.like(operation));
+  }
   /** @param {number} operation @returns {number[]} */
   of(operation) {
-    return this.rows.get(this.like(operation)) ?? [];
+    return [...this.rows.of(this.like(operation))].sort((a, b) => this.place[a] - this.place[b]);
   }
 }

@@ -15,7 +15,8 @@ const playwright = await import("playwright-core").catch(() => null);
 /**
  * @typedef {import("playwright-core").Page} Page
  * @typedef {import("playwright-core").Locator} Locator
- * @typedef {{url: string, stop(): void}} Served what answers at `url`, which ends in a slash or holds a token
+ * @typedef {{url: string, stop(): void, partial?: boolean}} Served what answers at `url`, which ends in a slash or holds a token;
+ * a `partial` one lacks tables, which the viewer asks for before anybody does
  * @typedef {"protanopia" | "deuteranopia" | "tritanopia" | "achromatopsia"} Vision
  * @typedef {{dark?: boolean, still?: boolean, vision?: Vision, width?: number, height?: number, allow?: RegExp, problem?: boolean}} Options
  * `still`: motion reduced; `allow`: console errors that the test brings about; `problem`: the page shows an error.
@@ -128,7 +129,8 @@ export async function visit(served, hash, check, options = {}) {
     const faults = [];
     const home = new URL(served.url);
     page.on("console", (message) => {
-      if (message.type() === "error" && !options.allow?.test(message.text())) faults.push("console: " + message.text() + " " + message.location().url);
+      const lacking = served.partial && /^Failed to load resource.* 404 /.test(message.text()) && /\/data\/p\//.test(message.location().url);
+      if (message.type() === "error" && !lacking && !options.allow?.test(message.text())) faults.push("console: " + message.text() + " " + message.location().url);
     });
     page.on("pageerror", (error) => { if (!options.allow?.test(error.message)) faults.push("error: " + (error.stack ?? error.message)); });
     page.on("request", (request) => {

@@ -152,3 +152,19 @@ test("a program that does nothing has a line, and no tensors", { skip }, async (
     await painted(page, "over the program");
   });
 });
+
+test("a page that was made ahead follows what is chosen before it is seen", { skip }, async () => {
+  await visit(await usual(), "", async (page) => {
+    await page.waitForFunction(() => document.documentElement.dataset.ahead);
+    await page.evaluate(() => { location.hash = "#liveness?from=50&to=60"; });
+    await whole(page);
+    assert.match(await page.locator("main .note", { hasText: "“Long”" }).innerText(), new RegExp(`^${(await live(page, 50, 60)).length} storages live in moments 50 to 60`));
+    await painted(page);
+    await page.evaluate(() => { location.hash = "#exchange?from=50&to=60&view=scope%3Drange"; });
+    await page.waitForFunction(() => document.documentElement.dataset.shown === "exchange");
+    assert.match(await page.locator("main select[aria-label='Of what']").innerText(), /moments 50 to 60/);
+    assert.equal(await page.locator("main select[aria-label='Of what']").inputValue(), "range");
+    await frames(page);
+    await painted(page);
+  });
+});

@@ -65,7 +65,7 @@ export async function serveHeld(held) {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(null)));
   server.unref();
   const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
-  return { url: `http://127.0.0.1:${port}/`, stop: () => { server.closeAllConnections(); server.close(); } };
+  return { url: `http://127.0.0.1:${port}/`, partial: true, stop: () => { server.closeAllConnections(); server.close(); } };
 }
 
 const NUMBERS = ["compute", "exchange", "links", "sync", "host", "bubble", "overhead", "flops", "vertices", "exchange_bytes", "link_bytes", "replica_bytes", "streamed_bytes", "code_bytes", "busy", "balance", "line", "stage", "ipu"];

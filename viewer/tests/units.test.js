@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, cycles, percent, plain, rate, seconds, titled } from "../src/format.js";
+import { sortedBy } from "../src/order.js";
 import { decode } from "../src/packet.js";
 import { decoded, encoded } from "../src/state.js";
+import { RowsBy } from "../src/tiles.js";
 import { encode } from "./stub.js";
 
 const buffer = (/** @type {Uint8Array} */ packet) => /** @type {ArrayBuffer} */ (packet.buffer);
@@ -18,6 +20,25 @@ test("a packet gives back its columns", () => {
   assert.deepEqual(table.words("c").distinct, ["x"]);
   assert.equal(table.header.note, "n");
   assert.throws(() => table.numbers("d"), /no column d/);
+});
+
+test("words are read one by one, and all of them, whatever they hold", () => {
+  const odd = ["]", "},{", "\\", "\\\"", "a\"],\"b", "\u2028é😀", "[", "{", ",", "", "\n", ":[\"words\"]"], words = Array.from({ length: 6000 }, (_, i) => odd[i % odd.length] + i);
+  const packet = () => decode(buffer(encode({ first: words, n: words.map((_, i) => i), second: [...words].reverse() }, { note: "[{[{\"" }))), table = packet();
+  assert.equal(table.header.note, "[{[{\"");
+  for (let i = 0; i < words.length; i += 7) assert.equal(table.words("first").at(i), words[i]);
+  for (const [i, word] of words.entries()) assert.equal(table.words("second").at(words.length - 1 - i), word); // more than are read one by one
+  assert.deepEqual(packet().words("second").distinct, [...words].reverse());
+  assert.equal(table.numbers("n")[5999], 5999);
+});
+
+test("rows in the order of their numbers, and by a number in them", () => {
+  const values = [3, -1, 0, 2.5, -0, Infinity, 3, -1e300, 1e-300, -Infinity], rows = Int32Array.from(values, (_, i) => i), value = (/** @type {number} */ row) => values[row];
+  for (const sign of [1, -1]) assert.deepEqual([...sortedBy(rows, value, sign < 0)], [...rows].sort((a, b) => (values[a] === values[b] ? a - b : sign * (values[a] - values[b]))));
+  assert.deepEqual([...sortedBy(Int32Array.of(9, 0, 3), value, false)], [9, 3, 0]);
+  assert.deepEqual([...sortedBy(Int32Array.of(0, 1, 2), (row) => [NaN, 1, -1][row], false)], [2, 1, 0]);
+  const by = new RowsBy(Int32Array.of(4, 1, 4, 0));
+  assert.deepEqual([[...by.of(4)], [...by.of(2)], [...by.of(-1)], [...by.of(9)], by.has(1), by.has(3), by.values()], [[0, 2], [], [], [], true, false, [0, 1, 4]]);
 });
 
 test("what is no packet is refused in words", () => {

@@ -34,9 +34,9 @@ export function livesGrid(seen) {
       { name: "Tensor", width: "188px", words: true, text: (r) => middleOut(tensors.name(r), 24), title: (r) => `${tensors.name(r)} ${tensors.types.at(r)} ${tensors.where(r)}`, order: names },
       { name: "Stays", width: "72px", words: true, text: (r) => (tensors.always[r] ? "always" : tensors.long(r) ? "long" : ""),
         title: (r) => (tensors.always[r] ? "the whole program" : tensors.long(r) ? "half of the program or more: one to compute again, to stream, or to free earlier" : ""),
-        order: (a, b) => tensors.last[a] - tensors.first[a] - (tensors.last[b] - tensors.first[b]) },
-      { name: "Bytes", width: `${LEFT - 188 - 72 - 9}px`, text: (r) => size(on[r]), order: (a, b) => on[a] - on[b] },
-      { name: "Live", width: "minmax(0,1fr)", words: true, text: (r) => tensors.life(r), node: bar, title: (r) => `live ${tensors.life(r)}`, order: (a, b) => tensors.first[a] - tensors.first[b] || tensors.last[a] - tensors.last[b] },
+        value: (r) => tensors.last[r] - tensors.first[r] },
+      { name: "Bytes", width: `${LEFT - 188 - 72 - 9}px`, text: (r) => size(on[r]), value: (r) => on[r] },
+      { name: "Live", width: "minmax(0,1fr)", words: true, text: (r) => tensors.life(r), node: bar, title: (r) => `live ${tensors.life(r)}`, value: (r) => tensors.first[r] * (tensors.moments + 1) + tensors.last[r] },
     ],
     chosen: seen.chosen, toggled: seen.opened,
   });

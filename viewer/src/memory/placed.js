@@ -3,6 +3,7 @@
 import { Chart, colour, fill, tag } from "../chart.js";
 import { say, table } from "../dom.js";
 import { bytes, plain } from "../format.js";
+import { sortedBy } from "../order.js";
 import { look } from "./categories.js";
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -24,8 +25,11 @@ export class Placed {
     this.first = table.numbers("first");
     this.last = table.numbers("last");
     this.tile = this.rows.length ? table.numbers("tile")[this.rows[0]] : -1;
-    this.end = this.rows.reduce((most, i) => Math.max(most, this.address[i] + this.bytes[i]), 0);
+    this.end = 0;
+    for (const i of this.rows) this.end = Math.max(this.end, this.address[i] + this.bytes[i]);
     this.moments = moments;
+    /** What lay where at the moment that was asked for last. @type {{moment: number, parts: Part[]} | null} */
+    this.known = null;
   }
 
   /** Bytes of each of so many tensors. @param {number} count */
@@ -46,7 +50,8 @@ export class Placed {
 
   /** What lies where at a moment, gaps between included. @param {number} moment @returns {Part[]} */
   at(moment) {
-    const live = this.rows.filter((i) => this.first[i] <= moment && this.last[i] >= moment).sort((a, b) => this.address[a] - this.address[b]);
+    if (this.known?.moment === moment) return this.known.parts;
+    const live = sortedBy(this.rows.filter((i) => this.first[i] <= moment && this.last[i] >= moment), (i) => this.address[i], false);
     /** @type {Part[]} */
     const parts = [];
     let end = 0;
@@ -55,15 +60,24 @@ export class Placed {
       parts.push({ tensor: this.tensor[i], from: this.address[i], to: this.address[i] + this.bytes[i] });
       end = Math.max(end, this.address[i] + this.bytes[i]);
     }
+    this.known = { moment, parts };
     return parts;
   }
 }
 
+/** @type {WeakMap<Part[], Map<number, string>>} */
+const lettered = new WeakMap();
+
 /** Letters of the largest tensors among parts. @param {Part[]} parts @returns {Map<number, string>} */
 export function letters(parts) {
-  const size = new Map();
-  for (const { tensor, from, to } of parts) if (tensor >= 0) size.set(tensor, (size.get(tensor) ?? 0) + to - from);
-  return new Map([...size].sort((a, b) => b[1] - a[1]).slice(0, LETTERS.length).map(([tensor], i) => [tensor, LETTERS[i]]));
+  let found = lettered.get(parts);
+  if (!found) {
+    const size = new Map();
+    for (const { tensor, from, to } of parts) if (tensor >= 0) size.set(tensor, (size.get(tensor) ?? 0) + to - from);
+    found = new Map([...size].sort((a, b) => b[1] - a[1]).slice(0, LETTERS.length).map(([tensor], i) => [tensor, LETTERS[i]]));
+    lettered.set(parts, found);
+  }
+  return found;
 }
 
 /**
@@ -88,17 +102,20 @@ export function addressStrip(seen) {
     height: 76,
     label: `Addresses on tile ${placed.tile} at one moment: what lies there and the gaps between`,
     draw(g, width) {
-      const parts = placed.at(seen.moment()), top = topOf(seen), across = (/** @type {number} */ at) => (at * width) / top, names = letters(parts), high = 46;
+      const parts = placed.at(seen.moment()), top = topOf(seen), across = (/** @type {number} */ at) => (at * width) / top, names = letters(parts), chosen = seen.chosen(), high = 46;
       g.fillStyle = colour("idle");
       g.fillRect(0, 14, width, high);
+      let drawn = 0; // pixels: where several parts are on one, the first of them is drawn
       for (const { tensor, from, to } of parts) {
+        if (across(to) <= drawn && tensor !== chosen) continue;
+        drawn = Math.ceil(across(to));
         const x = across(from), w = Math.max(1, across(to) - x - (across(to - from) > 3 ? 1 : 0));
         if (tensor < 0) { gap(g, x, 14, w, high); if (w > 80) tag(g, "gap " + bytes(to - from), x + 4, 30, "ink"); continue; }
         g.fillStyle = fill(g, ...look(tensors.categories.at(tensor)));
         g.fillRect(x, 14, w, high);
         const letter = names.get(tensor);
         if (letter && w > 12) tag(g, w > 90 ? shorter(g, `${letter} ${tensors.name(tensor)}`, w - 12) : letter, x + 4, 30, "ink");
-        if (tensor === seen.chosen()) { g.strokeStyle = colour("ink"); g.lineWidth = 3; g.strokeRect(x + 1, 13, Math.max(3, w - 2), high + 2); }
+        if (tensor === chosen) { g.strokeStyle = colour("ink"); g.lineWidth = 3; g.strokeRect(x + 1, 13, Math.max(3, w - 2), high + 2); }
       }
       if (beside) {
         g.fillStyle = fill(g, ...look("vertex code"));
@@ -150,16 +167,33 @@ export function addressMap(seen) {
     height: 230,
     label: `Addresses on tile ${placed.tile} over the program: across the address, down the moments; what is empty is free`,
     draw(g, width, height) {
-      const top = topOf(seen), kinds = tensors.categories.distinct;
+      const top = topOf(seen), kinds = tensors.categories.distinct, kindOf = tensors.categories.index;
+      const short = new Uint8Array(width * height); // pixels of those that are there for less than one: there may be 100,000 of them
       g.fillStyle = colour("idle");
       g.fillRect(0, 0, width, height);
       kinds.forEach((name, kind) => {
         g.fillStyle = fill(g, ...look(name));
+        short.fill(0);
+        let before = "";
         for (const i of placed.rows) {
-          if (tensors.categories.index[placed.tensor[i]] !== kind) continue;
+          if (kindOf[placed.tensor[i]] !== kind) continue;
           const x = (placed.address[i] * width) / top, y = (placed.first[i] * height) / moments;
           const w = (placed.bytes[i] * width) / top, high = ((placed.last[i] + 1 - placed.first[i]) * height) / moments;
+          if (high <= 1) {
+            const row = Math.floor(y) * width;
+            short.fill(1, row + Math.floor(x), row + Math.max(Math.floor(x) + 1, Math.round(x + w)));
+            continue;
+          }
+          const narrow = w < 1 ? `${Math.floor(x)} ${Math.floor(y)} ${Math.floor(high)}` : "";
+          if (narrow && narrow === before) continue; // beside the one before, on the same pixels
+          before = narrow;
           g.fillRect(x, y, Math.max(1, w - (w > 3 ? 1 : 0)), Math.max(1, high - (high > 4 ? 1 : 0)));
+        }
+        for (let at = short.indexOf(1), end; at >= 0; at = short.indexOf(1, end)) {
+          const row = Math.floor(at / width);
+          end = short.indexOf(0, at);
+          end = Math.min((row + 1) * width, end < 0 ? short.length : end);
+          g.fillRect(at - row * width, row, end - at, 1);
         }
       });
       const chosen = seen.chosen();

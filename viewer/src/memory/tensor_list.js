@@ -14,7 +14,7 @@ import { size, TensorGrid } from "./tensor_grid.js";
  * @param {ListedOf} of @param {string} heads the column of the tile
  */
 export function tensorList(of, heads) {
-  const { tensors, state, on, ipu } = of, { count } = tensors;
+  const { tensors, state, on, ipu } = of;
   const grid = new TensorGrid({
     tensors, on, letter: of.letter, chosen: of.choose,
     opened: (row) => { const key = tensors.key(row); if (key !== null) state.set({ page: "operations", operation: key, view: "" }); },
@@ -28,7 +28,7 @@ export function tensorList(of, heads) {
     const view = viewOf(state.selection), moment = of.moment(), hit = tensors.matching(state.selection.search);
     const everywhere = view.get("of") === "all", ofIpu = view.get("of") === "ipu", always = view.get("when") === "any", group = view.get("by");
     for (const box of [search, scope, when, by]) box.follow();
-    const rows = Int32Array.from({ length: count }, (_, i) => i).filter((r) =>
+    const rows = tensors.rows((r) =>
       (everywhere || tensors.ipu[r] === ipu) && (everywhere || ofIpu || on[r] !== 0) && (always || tensors.alive(r, moment)) && hit(r));
     grid.show(rows, group === "kind" || group === "layer" ? group : "none");
     const sum = (/** @type {ArrayLike<number>} */ values) => size(rows.reduce((all, r) => all + values[r], 0));

@@ -38,6 +38,14 @@ export class Tensors {
     return tensors;
   }
 
+  /** Those for which something is so. @param {(row: number) => boolean} wanted */
+  rows(wanted) {
+    const found = new Int32Array(this.count);
+    let used = 0;
+    for (let row = 0; row < this.count; row++) if (wanted(row)) found[used++] = row;
+    return found.slice(0, used);
+  }
+
   /** What a person calls it: the name in the program, else what made it. @param {number} row */
   name(row) {
     return this.sources.at(row) || [this.operationName(row), this.names.at(row)].filter(Boolean).join(" ") || "without a name";
@@ -82,13 +90,12 @@ export class Tensors {
    * @param {number} ipu @param {number} tile @param {import("./placed.js").Placed} [placed] of that IPU, to be read where there is no more */
   on(ipu, tile, placed) {
     if (!this.sized) return placed?.tile === tile ? placed.sizes(this.count) : new Float64Array(this.count).fill(NaN);
-    const found = new Float64Array(this.count), known = new Map();
+    const found = new Float64Array(this.count), known = new Float64Array(this.homes.start.length).fill(NaN);
     for (let row = 0; row < this.count; row++) {
       if (this.ipu[row] !== ipu) continue;
       const column = this.home[row];
-      let bytes = known.get(column);
-      if (bytes === undefined) known.set(column, (bytes = this.homes.at(column, tile)));
-      found[row] = bytes * this.copies[row];
+      if (Number.isNaN(known[column])) known[column] = this.homes.at(column, tile);
+      found[row] = (known[column] ?? 0) * this.copies[row];
     }
     return found;
   }

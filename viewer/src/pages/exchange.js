@@ -5,6 +5,7 @@ import { Chart, colour, fill, tag } from "../chart.js";
 import { card, heading, make, note, say, select, table } from "../dom.js";
 import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
+import { rowOf } from "../optree.js";
 import { leftOut } from "../packet.js";
 import { numbersOf, viewOf, viewWith } from "../state.js";
 import { Flows, Scope } from "./exchange/flows.js";
@@ -17,7 +18,7 @@ const ALL = 8; // IPUs whose groups are shown in one square
 const HOTTEST = 12;
 
 class Exchange {
-  /** @param {import("../main.js").Context} context @param {any} summary @param {Table} operations @param {Table} traffic @param {Table} moments */
+  /** @param {import("../main.js").Context} context @param {any} summary @param {Table} operations @param {Table} traffic @param {Table | null} moments where a range of them is chosen */
   constructor(context, summary, operations, traffic, moments) {
     this.context = context;
     this.summary = summary;
@@ -34,6 +35,7 @@ class Exchange {
     this.between = this.flows.between();
     /** @type {[number, number] | null} the IPUs whose groups are shown; null: all */
     this.pair = null;
+    /** @type {Float64Array} */
     this.matrix = new Float64Array(0);
     /** @type {[number, number] | null} from and to, groups of all IPUs */
     this.cell = null;
@@ -164,7 +166,7 @@ function hottest(e, end) {
 function byOperation(e) {
   const { operations } = e, of = (/** @type {string} */ name) => operations.numbers(name), words = (/** @type {string} */ name) => operations.words(name);
   const number = (/** @type {string} */ title, /** @type {number} */ wide, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
-    ({ name: title, width: wide + "px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
+    ({ name: title, width: wide + "px", text: (/** @type {number} */ i) => show(value(i)), value });
   const [exchange, links, near, far, all] = ["exchange", "links", "exchange_bytes", "link_bytes", "cycles"].map(of), replicas = of("replica_bytes");
   const weight = (/** @type {number} */ i) => e.scope.weights[i], cost = new Float64Array(operations.count), spent = (/** @type {number} */ i) => cost[i];
   let whole = 0;
@@ -192,8 +194,7 @@ function byOperation(e) {
       if (!sought || (words("name").at(i) + " " + place(i)).toLowerCase().includes(sought)) rows.push(i);
     }
     grid.fill(Int32Array.from(rows));
-    const chosen = words("key").distinct.indexOf(e.context.state.selection.operation ?? "");
-    grid.reveal(chosen < 0 ? -1 : words("key").index.indexOf(chosen));
+    grid.reveal(rowOf(operations, e.context.state.selection.operation));
     if (search.value !== e.context.state.selection.search) search.value = e.context.state.selection.search;
   };
   refill();
@@ -223,16 +224,18 @@ export const exchange = {
   name: "exchange",
   title: "Exchange",
   keep: true,
+  needs: ["operations", "traffic"],
   async show(context) {
-    const [summary, ...tables] = await Promise.all([context.json("summary"), ...["operations", "traffic", "moments"].map((name) => context.table(name))]);
-    const traffic = tables[1], e = new Exchange(context, summary, tables[0], traffic, tables[2]), many = e.flows.ipus > 1;
+    const ranged = (/** @type {Selection} */ { from, to }) => from !== null && to !== null;
+    const [summary, operations, traffic, moments] = await Promise.all([context.json("summary"), context.table("operations"), context.table("traffic"), ranged(context.state.selection) ? context.table("moments") : null]);
+    const e = new Exchange(context, summary, operations, traffic, moments), many = e.flows.ipus > 1;
     const scope = select("Of what", [], "", (value) => e.set({ scope: value === "program" ? null : value, cell: null }));
     const over = select("Which bytes", [["tiles", "Received by tiles"], ["links", "Over links"]], "tiles", (value) => e.set({ over: value === "tiles" ? null : value, cell: null }));
     const whole = make("button", { onclick: () => e.set({ pair: null, cell: null }) }, "All IPUs");
     const cards = make("div", { class: "cards" }), told = make("span", { class: "note" }), groupTitle = make("h3"), detail = make("div", { class: many ? "exchange-detail" : null, "aria-live": "polite" });
     const groups = groupHeat(e), ipus = many ? ipuHeat(e) : null, senders = hottest(e, "from"), receivers = hottest(e, "to"), key = shadeKey(() => e.matrix), list = byOperation(e);
     const refresh = () => {
-      const { selection } = context.state, name = () => e.operations.words("name").at(e.operations.words("key").index.indexOf(e.operations.words("key").distinct.indexOf(selection.operation ?? "")));
+      const { selection } = context.state, name = () => operations.words("name").at(rowOf(operations, selection.operation));
       scope.replaceChildren(make("option", { value: "program" }, "The whole program"), ...(selection.operation !== null ? [make("option", { value: "operation" }, "The chosen operation: " + name().slice(0, 60))] : []),
         ...(selection.from !== null && selection.to !== null ? [make("option", { value: "range" }, `The chosen range: moments ${plain(selection.from)} to ${plain(selection.to)}`)] : []));
       scope.value = e.kind;
@@ -262,6 +265,7 @@ export const exchange = {
         ipus ? null : detail,
         heading("Exchange by operation"), list.node),
       update: (now, before) => {
+        if (ranged(now) && !moments) return false;
         const key = e.key;
         e.read(now);
         refresh();

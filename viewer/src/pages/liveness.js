@@ -189,7 +189,7 @@ class LivenessPage {
     this.refresh = () => {
       const { of: scope, stay: stays, when: live, tensor } = page.options, chosen = live === "any" ? null : page.chosen() ?? [page.peak, page.peak], hit = tensors.matching(page.selection.search), ipu = page.memory.fullest_ipu;
       for (const box of [search, of, when, stay]) box.follow();
-      const rows = Int32Array.from({ length: tensors.count }, (_, i) => i).filter((r) => tensors.ipu[r] === ipu && (scope === "ipu" || !(page.on[r] === 0)) && (!chosen || tensors.alive(r, ...chosen))
+      const rows = tensors.rows((r) => tensors.ipu[r] === ipu && (scope === "ipu" || !(page.on[r] === 0)) && (!chosen || tensors.alive(r, ...chosen))
         && (stays === "always" || (stays === "long" ? tensors.long(r) : !tensors.always[r])) && hit(r));
       const shown = String(rows.length) + rows.reduce((sum, r) => (sum * 31 + r) | 0, 7);
       if (shown !== page.listed) grid.fill(rows);
@@ -257,6 +257,7 @@ export const liveness = {
   name: "liveness",
   title: "Liveness",
   keep: true,
+  needs: ["moments", "liveness", "operations", "tensors", "columns", "placements"],
   async show(context) {
     const [summary, moments, table] = await Promise.all([context.json("summary"), context.table("moments"), context.table("liveness")]);
     const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));

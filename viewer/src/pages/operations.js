@@ -326,6 +326,7 @@ export const operations = {
   name: "operations",
   title: "Operations",
   keep: true,
+  needs: ["operations", "sets"],
   async show(context) {
     const [table, sets, summary] = await Promise.all([context.table("operations"), context.table("sets"), context.json("summary")]);
     const page = new OperationsPage(context, table, sets, summary);

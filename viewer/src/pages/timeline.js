@@ -6,7 +6,7 @@ import { plain, seconds, where } from "../format.js";
 import { Line, PARTS, at } from "../line.js";
 import { leftOut } from "../packet.js";
 import { numbersOf, viewOf, viewWith } from "../state.js";
-import { Sets, TileColumns, rowsBy } from "../tiles.js";
+import { RowsBy, Sets, TileColumns } from "../tiles.js";
 import { HATCH, lanes, overview } from "./timeline/lanes.js";
 import { pipelines } from "./timeline/pipeline.js";
 import { step } from "./timeline/step.js";
@@ -19,6 +19,7 @@ import { Window } from "./timeline/window.js";
  * @typedef {import("./timeline/raster.js").How} How
  */
 
+const NEEDS = ["operations", "moments", "sets", "columns", "pipeline"];
 const SOON = 200; // ms until a move is in the address
 
 /** What the charts of this page share. */
@@ -30,11 +31,12 @@ export class Timeline {
     this.line = new Line(tables.moments, tables.operations, summary.cycles);
     this.sets = new Sets(tables.sets, tables.operations);
     this.columns = new TileColumns(tables.columns);
-    this.traffic = tables.traffic;
     /** Whether a saved page had no room for single tiles. */
     this.thinned = [tables.columns, tables.sets].some((table) => Boolean(table.header.thinned));
-    /** @type {Map<number, number[]> | null} */
-    this.trafficRows = null;
+    /** @type {Promise<{table: Table, by: RowsBy}> | null} */
+    this.sent = null;
+    /** What of the whole program falls on each pixel (lanes.js). @type {{key: string, lanes: Float32Array[], all: Float32Array[]} | null} */
+    this.whole = null;
     this.ipus = 1;
     for (let i = 0; i < this.line.count; i++) this.ipus = Math.max(this.ipus, this.line.ipu[i] + 1);
     /** @type {import("../chart.js").Chart[]} */
@@ -75,9 +77,9 @@ export class Timeline {
     return ipu !== null && ipu < this.ipus ? ipu : 0;
   }
 
-  trafficOf() {
-    this.trafficRows ??= rowsBy(this.traffic.numbers("operation"));
-    return this.trafficRows;
+  /** Who sends to whom, and its rows by operation: nothing that is drawn needs it, so that it is fetched when a step is chosen. */
+  traffic() {
+    return (this.sent ??= this.context.table("traffic").then((table) => ({ table, by: new RowsBy(table.numbers("operation")) })));
   }
 
   // ---- what is in sight
@@ -311,10 +313,10 @@ export const timeline = {
   name: "timeline",
   title: "Timeline",
   keep: true,
+  needs: NEEDS,
   async show(context) {
-    const names = ["operations", "moments", "sets", "columns", "traffic", "pipeline"];
-    const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
-    const t = new Timeline(context, summary, Object.fromEntries(names.map((name, i) => [name, found[i]])));
+    const [summary, ...found] = await Promise.all([context.json("summary"), ...NEEDS.map((name) => context.table(name))]);
+    const tables = Object.fromEntries(NEEDS.map((name, i) => [name, found[i]])), t = new Timeline(context, summary, tables);
     if (!t.line.count) return { node: make("section", null, note(leftOut("the program over time"))) };
     const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
@@ -326,11 +328,11 @@ export const timeline = {
       node: make("section", null,
         heading("The whole program, and what of it is in sight"), strip.node, bar.window, inSight.node,
         legend([...entries, ["waits", "idle", 0]]),
-        ...(found[5].count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
+        ...(tables.pipeline.count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
         ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host", "overhead"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),
-        chosen, ...pipelines(t, found[5])),
+        chosen, ...pipelines(t, tables.pipeline)),
       update: (now, before) => {
         if (now.view !== t.view) t.read(now);
         if (t.chosen() !== shown) {

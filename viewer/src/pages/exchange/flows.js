@@ -1,7 +1,7 @@
 // Bytes between groups of tiles, summed over the operations of a scope. The store has them for one run of each distinct
 // operation; here each counts as often as a device iteration runs it.
 
-import { rowsBy } from "../../tiles.js";
+import { RowsBy } from "../../tiles.js";
 
 /**
  * @typedef {import("../../packet.js").Table} Table
@@ -10,14 +10,14 @@ import { rowsBy } from "../../tiles.js";
 
 /** Operations of a scope, and how often each counts. */
 export class Scope {
-  /** @param {Table} operations @param {Table} moments @param {import("../../main.js").Selection} selection @param {string} kind `program`, `operation` or `range` */
+  /** @param {Table} operations @param {Table | null} moments of a range @param {import("../../main.js").Selection} selection @param {string} kind `program`, `operation` or `range` */
   constructor(operations, moments, selection, kind) {
     const times = operations.numbers("times");
     this.weights = new Float64Array(operations.count);
     this.operations = operations;
     if (kind === "operation" && selection.operation !== null) {
       for (const [operation, share] of within(operations, selection.operation)) this.weights[operation] = times[operation] * share;
-    } else if (kind === "range" && selection.from !== null && selection.to !== null) {
+    } else if (kind === "range" && moments && selection.from !== null && selection.to !== null) {
       // A function that several calls run is on the line once for each: its operations' runs are shared out evenly.
       const at = moments.numbers("operation"), all = new Float64Array(operations.count);
       for (let i = 0; i < moments.count; i++) if (at[i] >= 0) all[at[i]]++;
@@ -40,14 +40,14 @@ export class Scope {
 function within(operations, key) {
   const keys = operations.words("key"), callees = operations.words("callee"), functions = operations.words("function"), root = keys.distinct.indexOf(key);
   const runs = (/** @type {number} */ i) => operations.numbers("times")[i] * operations.numbers("count")[i];
-  const inside = rowsBy(functions.index), callers = rowsBy(callees.index), found = new Map(), open = /** @type {[number, number][]} */ ([]);
+  const inside = new RowsBy(functions.index), callers = new RowsBy(callees.index), found = new Map(), open = /** @type {[number, number][]} */ ([]);
   for (let i = 0; root >= 0 && i < operations.count; i++) if (keys.index[i] === root) open.push([i, 1]);
   for (const [row, share] of open) { // grows
     found.set(row, Math.min(1, (found.get(row) ?? 0) + share));
     const callee = callees.at(row);
     if (!callee) continue;
-    const all = (callers.get(callees.index[row]) ?? []).reduce((sum, i) => sum + runs(i), 0);
-    for (const each of inside.get(functions.distinct.indexOf(callee)) ?? []) open.push([each, (share * runs(row)) / all]);
+    const all = callers.of(callees.index[row]).reduce((sum, i) => sum + runs(i), 0);
+    for (const each of inside.of(functions.distinct.indexOf(callee))) open.push([each, (share * runs(row)) / all]);
   }
   return found;
 }
@@ -64,21 +64,30 @@ export class Flows {
     const like = scope.operations.numbers("like");
     for (let i = 0; i < like.length; i++) if (like[i] >= 0) this.counts[like[i]] += scope.weights[i];
     this.columns = Object.fromEntries(["operation", "source_ipu", "source_group", "target_ipu", "target_group", "bytes", "links"].map((name) => [name, traffic.numbers(name)]));
-    /** @type {Flow[]} largest first */
-    this.flows = [];
     this.total = 0;
     this.ipus = 1;
-    const { operation, source_ipu, target_ipu, bytes } = this.columns;
-    const sums = new Map(), wide = 1 << 21;
+    const { operation, source_ipu, target_ipu, source_group, target_group, bytes, links: linked } = this.columns;
+    for (let i = 0; i < traffic.count; i++) this.ipus = Math.max(this.ipus, source_ipu[i] + 1, target_ipu[i] + 1);
+    /** Bytes between the groups of each two IPUs that have any, `[source × groups + target]`. @type {Map<number, Float64Array>} */
+    this.squares = new Map();
     for (let i = 0; i < traffic.count; i++) {
-      this.ipus = Math.max(this.ipus, source_ipu[i] + 1, target_ipu[i] + 1);
       const moved = bytes[i] * this.counts[operation[i]];
-      if (!moved || Boolean(this.columns.links[i]) !== links) continue;
-      const [from, to] = this.ends(i);
-      sums.set(from * wide + to, (sums.get(from * wide + to) ?? 0) + moved);
+      if (!moved || Boolean(linked[i]) !== links) continue;
+      const pair = source_ipu[i] * this.ipus + target_ipu[i];
+      let square = this.squares.get(pair);
+      if (!square) this.squares.set(pair, (square = new Float64Array(groups * groups)));
+      square[source_group[i] * groups + target_group[i]] += moved;
       this.total += moved;
     }
-    this.flows = [...sums].map(([key, moved]) => ({ from: Math.floor(key / wide), to: key % wide, bytes: moved })).sort((a, b) => b.bytes - a.bytes);
+    /** @type {Flow[]} largest first */
+    this.flows = [];
+    for (const [pair, square] of this.squares) {
+      const from = Math.floor(pair / this.ipus) * groups, to = (pair % this.ipus) * groups;
+      for (let i = 0; i < square.length; i++) if (square[i]) this.flows.push({ from: from + Math.floor(i / groups), to: to + (i % groups), bytes: square[i] });
+    }
+    /** @type {{from?: [number, number][], to?: [number, number][]}} */
+    this.sums = {};
+    this.flows.sort((a, b) => b.bytes - a.bytes);
   }
   /** @param {number} row of the traffic @returns {[number, number]} */
   ends(row) {
@@ -87,24 +96,26 @@ export class Flows {
   }
   /** Bytes that each group sends, or receives, largest first. @param {"from" | "to"} end @returns {[number, number][]} */
   by(end) {
-    const sums = new Map();
-    for (const flow of this.flows) sums.set(flow[end], (sums.get(flow[end]) ?? 0) + flow.bytes);
-    return [...sums].sort((a, b) => b[1] - a[1]);
+    let found = this.sums[end];
+    if (!found) {
+      const sums = new Map();
+      for (const flow of this.flows) sums.set(flow[end], (sums.get(flow[end]) ?? 0) + flow.bytes);
+      this.sums[end] = found = [...sums].sort((a, b) => b[1] - a[1]);
+    }
+    return found;
   }
   /** Bytes between IPUs, `[source × ipus + target]`. */
   between() {
     const found = new Float64Array(this.ipus * this.ipus);
-    for (const { from, to, bytes } of this.flows) found[Math.floor(from / this.groups) * this.ipus + Math.floor(to / this.groups)] += bytes;
+    for (const [pair, square] of this.squares) found[pair] = square.reduce((sum, bytes) => sum + bytes, 0);
     return found;
   }
   /** Bytes between the groups of two IPUs, or of all with themselves. @param {[number, number] | null} pair */
   matrix(pair) {
-    const { groups } = this, across = pair ? groups : groups * this.ipus, found = new Float64Array(across * across);
-    const base = pair ? [pair[0] * groups, pair[1] * groups] : [0, 0];
-    for (const { from, to, bytes } of this.flows) {
-      const row = from - base[0], column = to - base[1];
-      if (row >= 0 && row < across && column >= 0 && column < across) found[row * across + column] = bytes;
-    }
+    const { groups } = this;
+    if (pair) return this.squares.get(pair[0] * this.ipus + pair[1]) ?? new Float64Array(groups * groups);
+    const across = groups * this.ipus, found = new Float64Array(across * across);
+    for (const { from, to, bytes } of this.flows) found[from * across + to] = bytes;
     return found;
   }
   /** The operations that move bytes between groups, largest first: number and bytes. @param {(from: number, to: number) => boolean} wanted @returns {[number, number][]} */

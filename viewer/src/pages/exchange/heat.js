@@ -33,8 +33,10 @@ export function heat(options) {
     draw: (g, width, height) => {
       const count = options.count(), values = options.values(), edge = side(width, height), ramp = shades(), scale = scaleOf(values);
       const dots = devicePixelRatio || 1, wide = Math.round(edge * dots), image = new ImageData(wide, wide), pixels = new Uint32Array(image.data.buffer);
-      for (let y = 0; y < wide; y++) {
+      for (let y = 0, before = -1; y < wide; y++) {
         const row = Math.min(count - 1, Math.floor((y * count) / wide)) * count;
+        if (row === before) { pixels.copyWithin(y * wide, (y - 1) * wide, y * wide); continue; }
+        before = row;
         for (let x = 0; x < wide; x++) pixels[y * wide + x] = ramp[scale(values[row + Math.min(count - 1, Math.floor((x * count) / wide))])];
       }
       g.putImageData(image, Math.round(LEFT * dots), Math.round(TOP * dots));

@@ -15,6 +15,17 @@ const DEEPEST = 4; // rows of bars
 const BAR = 16;
 const RULER = 16;
 
+/** What of the whole program falls on each pixel, by IPU and of all of them. @param {Timeline} t @param {number} width */
+function wholeShares(t, width) {
+  const { line, ipus, window: { axis, end } } = t, key = [width, axis.name].join();
+  if (t.whole?.key !== key) {
+    const lanes = shares(line, axis, 0, end, width, ipus);
+    const all = lanes.map((part) => { const sum = new Float32Array(width); for (let i = 0; i < part.length; i++) sum[i % width] += part[i]; return sum; });
+    t.whole = { key, lanes, all };
+  }
+  return t.whole;
+}
+
 /** How much of each pixel each part takes, `[part][lane × width]`; what is shorter than a pixel still counts.
  * @param {import("../../line.js").Line} line @param {import("../../line.js").Axis} axis
  * @param {number} from @param {number} to @param {number} width @param {number} lanes 1: all IPUs in one */
@@ -23,11 +34,12 @@ function shares(line, axis, from, to, width, lanes) {
   for (let i = at(axis, from); i < line.count && axis.edges[i] < to; i++) {
     const unit = axis.unit(i) * scale, row = lanes > 1 ? Math.min(lanes - 1, Math.max(0, line.ipu[i])) * width : 0;
     let x = (axis.edges[i] - from) * scale;
-    for (let part = 0; part < PARTS.length; part++) {
+    for (const part of line.used) {
       const long = line.parts[part][i] * unit;
       if (!long) continue;
-      const b = Math.min(width, x + long), into = found[part];
-      for (let a = Math.max(0, x); a < b;) {
+      const b = Math.min(width, x + long), into = found[part], pixel = Math.floor(x);
+      if (pixel >= 0 && b < pixel + 1) into[row + pixel] += long;
+      else for (let a = Math.max(0, x); a < b;) {
         const next = Math.min(b, Math.floor(a) + 1);
         into[row + Math.floor(a)] += next - a;
         a = next;
@@ -60,16 +72,13 @@ function strip(g, shares, lane, width, top, tall) {
 
 /** The whole program, with the window. @param {Timeline} t */
 export function overview(t) {
-  const { line, summary } = t, tall = 34;
-  /** @type {{key: string, parts: Float32Array[]} | null} */
-  let kept = null;
+  const { summary } = t, tall = 34;
   const chart = new Chart({
     height: tall + 8,
     label: "The whole program: " + PARTS.map((name) => `${name} ${percent(t.by(name), summary.cycles)}`).join(", "),
     draw: (g, width) => {
-      const { window } = t, key = [width, window.axis.name].join();
-      if (kept?.key !== key) kept = { key, parts: shares(line, window.axis, 0, window.end, width, 1) };
-      strip(g, kept.parts, 0, width, 4, tall);
+      const { window } = t;
+      strip(g, wholeShares(t, width).all, 0, width, 4, tall);
       const a = (window.from / window.end) * width, b = (window.to / window.end) * width;
       g.fillStyle = colour("paper");
       g.globalAlpha = 0.65;
@@ -111,7 +120,7 @@ export function lanes(t) {
     height,
     label: `What is in sight, ${ipus > 1 ? "a lane for each IPU" : "one lane"}: sync, exchange, compute and host, under the calls and loops they are in`,
     draw: (g, width) => {
-      const { window } = t, { axis } = window, parts = shares(line, axis, window.from, window.to, width, ipus);
+      const { window } = t, parts = window.whole ? wholeShares(t, width).lanes : shares(line, window.axis, window.from, window.to, width, ipus);
       for (let lane = 0; lane < ipus; lane++) strip(g, parts, lane, width, under + lane * (tall + gap), tall);
       ruler(g, t, width);
       bars(g, t, width, levels, under, height);
@@ -231,7 +240,7 @@ function outline(g, t, width, ipus, under, tall, gap) {
 /** The moments in sight as a table. @param {Timeline} t */
 function moments(t) {
   const { line } = t;
-  const number = (/** @type {string} */ title, /** @type {(i: number) => number} */ value) => ({ name: title, width: "110px", text: (/** @type {number} */ i) => plain(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
+  const number = (/** @type {string} */ title, /** @type {(i: number) => number} */ value) => ({ name: title, width: "110px", text: (/** @type {number} */ i) => plain(value(i)), value });
   const grid = new Grid({
     label: "Moments in sight", height: 320,
     columns: [number("moment", (i) => i),

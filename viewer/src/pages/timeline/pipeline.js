@@ -3,7 +3,7 @@
 import { Chart, colour, fill, legend, tag } from "../../chart.js";
 import { card, heading, make, note, table } from "../../dom.js";
 import { percent, plain, seconds } from "../../format.js";
-import { rowsBy } from "../../tiles.js";
+import { RowsBy } from "../../tiles.js";
 import { Window } from "./window.js";
 
 /** @typedef {import("../timeline.js").Timeline} Timeline */
@@ -12,7 +12,8 @@ const KINDS = /** @type {[string, string, number][]} */ ([["forward", "compute",
 
 /** One section for each pipelined loop. @param {Timeline} t @param {import("../../packet.js").Table} rows of `pipeline` @returns {Node[]} */
 export function pipelines(t, rows) {
-  return [...rowsBy(rows.numbers("repeat"))].map(([operation, members]) => pipeline(t, rows, operation, members));
+  const by = new RowsBy(rows.numbers("repeat"));
+  return by.values().map((operation) => pipeline(t, rows, operation, [...by.of(operation)]));
 }
 
 /** @param {Timeline} t @param {import("../../packet.js").Table} rows @param {number} operation @param {number[]} members */

@@ -55,7 +55,7 @@ export class Raster {
     this.exchange = new Float32Array(0);
   }
 
-  /** The moments in sight, of that IPU: places among its own. @param {Wanted} wanted @returns {[number, number]} */
+  /** The moments in sight, of that IPU: places among its own. @param {{axis: Axis, from: number, to: number, ipu: number}} wanted @returns {[number, number]} */
   inSight({ axis, from, to, ipu }) {
     const items = this.line.on(ipu);
     const first = placeAt(axis, items, from);
@@ -105,7 +105,8 @@ export class Raster {
     const { axis, height, width, ipu, how } = wanted, { work, exchange, whole, line } = this, { edges } = axis;
     const items = line.on(ipu), group = stored ? 16 ** stored.level : 1, groups = Math.ceil(items.length / group);
     const least = how === "least", mean = how === "mean";
-    let k = Math.floor(placeAt(axis, items, this.origin + (this.shift + x0) * step) / group);
+    const ends = (/** @type {number} */ j) => { const last = items[Math.min(items.length, (j + 1) * group) - 1]; return edges[last] + axis.unit(last) * line.lengths[last]; };
+    let k = Math.floor(placeAt(axis, items, this.origin + (this.shift + x0) * step) / group), alone = -1; // the bin that all of the column before is in
     for (let x = x0; x < x1; x++) {
       const a = this.origin + (this.shift + x) * step, b = a + step;
       while (k + 1 < groups && edges[items[(k + 1) * group]] <= a) k++;
@@ -116,13 +117,20 @@ export class Raster {
           continue;
         }
       }
+      const near = stored && groups ? items[placeAt(axis, items, b)] : -1, away = near >= 0 && line.end(axis, near) <= a; // between moments of a bin, while others are at work
+      if (stored && groups && !away && edges[items[k * group]] <= a && ends(k) >= b) {
+        if (alone === k) { // as the column before
+          for (let r = 0, at = x; r < height; r++, at += width) this.pixels[at] = this.pixels[at - 1];
+          continue;
+        }
+        alone = k;
+      } else alone = -1;
       work.fill(least ? 255 : 0);
       exchange.fill(least ? 255 : 0);
       whole.fill(least ? 255 : 0);
       let covered = 0;
-      for (let j = k; j < groups; j++) {
-        const first = items[j * group], last = items[Math.min(items.length, (j + 1) * group) - 1];
-        const start = edges[first], end = edges[last] + axis.unit(last) * line.length(last);
+      for (let j = k; !away && j < groups; j++) {
+        const first = items[j * group], start = edges[first], end = ends(j);
         if (start >= b) break;
         if (end <= a || end <= start) continue;
         const part = (Math.min(b, end) - Math.max(a, start)) / step;
@@ -153,7 +161,7 @@ export class Raster {
       const i = items[j], long = line.lengths[i];
       if (!long) continue;
       for (let k = 0; k < WHOLE.length; k++) {
-        const cycles = WHOLE[k] !== "exchange" || !sets.of(line.operation[i]).length ? line.parts[PART[k]][i] : 0;
+        const cycles = WHOLE[k] !== "exchange" || !sets.has(line.operation[i]) ? line.parts[PART[k]][i] : 0;
         if (how === "mean") whole[k] += (share * 255 * cycles) / length;
         else if (how === "least") whole[k] = Math.min(whole[k], (255 * cycles) / long);
         else whole[k] = Math.max(whole[k], (255 * cycles) / long);

@@ -1,7 +1,7 @@
 // The chosen moment: what each tile does in it, and why a tile waits.
 
 import { Chart, colour, fill, legend, limitLine, onPixel, tag } from "../../chart.js";
-import { card, heading, make, note, select, table } from "../../dom.js";
+import { card, heading, make, note, problem, select, table } from "../../dom.js";
 import { bytes, cycles, flops, percent, plain, seconds } from "../../format.js";
 import { Grid } from "../../grid.js";
 import { encoded } from "../../state.js";
@@ -153,22 +153,24 @@ function reasons(t, operation, sets, tile, picked) {
     shared >= 1 ? `Steps that start together with this one share ${plain(shared)} of these cycles, which are charged to them.` : "",
   ];
   const number = (/** @type {string} */ name, /** @type {(row: any) => number} */ value, /** @type {(v: number) => string} */ show = plain) => ({ name, value, show });
-  const from = senders(t, operation, tile);
+  const from = make("div");
+  t.traffic().then(({ table, by }) => { const said = senders(t, operation, tile, table, by); if (said) from.append(said); }, (error) => from.append(problem(error)));
   return [
     make("h3", null, `Why tile ${tile} waits`, picked ? make("small", null, " (the one that works least; click another)") : null),
     make("p", null, words.join(" ").trim()),
     table([number("set", (r) => r.place), { name: "vertex", value: (r) => r.vertex, words: true }, number("sync", (r) => r.sync), number("exchange", (r) => r.exchange), number("it receives", (r) => r.receives, bytes),
       { name: "most is received by", value: (r) => (r.busiest.most ? `tile ${r.busiest.tile}: ${bytes(r.busiest.most)}` : "–"), words: true }, number("it works", (r) => r.works), number("it waits", (r) => r.waits),
       { name: "for", value: (r) => (r.waits ? `tile ${r.slowest.tile}: ${plain(r.compute)}` : "–"), words: true }, number("balance", (r) => r.balance, (v) => percent(v, 1))], rows, `Why tile ${tile} waits, set by set`),
-    ...(from ? [from] : []),
+    from,
   ];
 }
 
-/** Who sends to the tiles around one. @param {Timeline} t @param {number} operation @param {number} tile */
-function senders(t, operation, tile) {
-  const { traffic, summary } = t, groups = Math.min(32, summary.tiles), group = Math.floor((tile * groups) / summary.tiles);
+/** Who sends to the tiles around one. @param {Timeline} t @param {number} operation @param {number} tile
+ * @param {import("../../packet.js").Table} traffic @param {import("../../tiles.js").RowsBy} by operation */
+function senders(t, operation, tile, traffic, by) {
+  const { summary } = t, groups = Math.min(32, summary.tiles), group = Math.floor((tile * groups) / summary.tiles);
   const of = (/** @type {string} */ name) => traffic.numbers(name);
-  const found = (t.trafficOf().get(t.sets.like(operation)) ?? []).filter((i) => of("target_group")[i] === group && (of("target_ipu")[i] === t.line.operations.numbers("ipu")[operation]))
+  const found = [...by.of(t.sets.like(operation))].filter((i) => of("target_group")[i] === group && (of("target_ipu")[i] === t.line.operations.numbers("ipu")[operation]))
     .map((i) => ({ ipu: of("source_ipu")[i], group: of("source_group")[i], bytes: of("bytes")[i], links: of("links")[i] }));
   const own = `tiles ${tilesOf(group, groups, summary.tiles)}`;
   if (!found.length) return null;

@@ -22,15 +22,17 @@ export function tileRaster(t) {
   const chosen = () => (state.selection.tile !== null && state.selection.tile < tiles ? state.selection.tile : null);
   const y = (/** @type {number} */ tile) => { const [first, after] = t.tiles; return ((tile + 0.5 - first) * height) / (after - first); };
   const tileAt = (/** @type {number} */ at) => { const [first, after] = t.tiles; return Math.max(first, Math.min(after - 1, first + Math.floor((at * (after - first)) / height))); };
-  /** What is to be drawn from, where the moments in sight are too many. @param {import("./raster.js").Wanted} wanted */
-  const stored = (wanted) => {
-    const [first, after] = raster.inSight(wanted);
+  /** What is to be drawn from, where the moments in sight are too many. */
+  const stored = () => {
+    const { window: { axis, from, to }, ipu } = t, [first, after] = raster.inSight({ axis, from, to, ipu });
     if (after - first <= MOST && !t.thinned) return null;
-    const levels = /** @type {[number, number][]} */ (summary.rasters ?? []).filter(([level, ipu]) => ipu === wanted.ipu && line.on(ipu).length / 16 ** level * tiles / 4 ** (level - 1) < 4e6).map(([level]) => level);
+    const levels = /** @type {[number, number][]} */ (summary.rasters ?? []).filter(([level, of]) => of === ipu && line.on(ipu).length / 16 ** level * tiles / 4 ** (level - 1) < 4e6).map(([level]) => level);
     if (!levels.length) return t.thinned ? undefined : null;
-    const level = Math.min(...levels), name = `raster/${level}/${wanted.ipu}`;
+    const level = Math.min(...levels), name = `raster/${level}/${ipu}`;
     if (held?.name === name) return held.stored;
-    t.context.table(name).then((table) => { held = { name, stored: { level, table } }; chart.repaint(); }, (error) => say(String(error.message)));
+    chart.canvas.setAttribute("aria-busy", "true");
+    t.context.table(name).then((table) => { held = { name, stored: { level, table } }; chart.repaint(); }, (error) => say(String(error.message)))
+      .finally(() => chart.canvas.removeAttribute("aria-busy"));
     return undefined;
   };
   /** @param {CanvasRenderingContext2D} g @param {number} width */
@@ -63,7 +65,7 @@ export function tileRaster(t) {
     draw: (g, width) => {
       const { window, how } = t, scale = devicePixelRatio || 1;
       const wanted = { axis: window.axis, from: window.from, to: window.to, width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)), ipu: t.ipu, tiles: t.tiles, how };
-      const from = stored(wanted);
+      const from = stored();
       if (from !== undefined) g.putImageData(raster.paint(wanted, from), 0, 0);
       else tag(g, t.thinned && !held ? LEFT_OUT : "Fetching the bins of this IPU …", 60, height / 2, "soft");
       marks(g, width);
@@ -71,7 +73,7 @@ export function tileRaster(t) {
     read: (x, at, width) => {
       const moment = t.momentAt(x, width), tile = tileAt(at), operation = line.operation[moment];
       const head = `tile ${tile}${t.ipus > 1 ? " of IPU " + t.ipu : ""}\n`;
-      if (operation < 0 || line.ipu[moment] !== t.ipu || !t.sets.of(operation).length) return head + (line.ipu[moment] === t.ipu || t.ipus === 1 ? "" : "waits for other IPUs\n") + t.describe(moment);
+      if (operation < 0 || line.ipu[moment] !== t.ipu || !t.sets.has(operation)) return head + (line.ipu[moment] === t.ipu || t.ipus === 1 ? "" : "waits for other IPUs\n") + t.describe(moment);
       if (t.thinned) return head + t.describe(moment);
       const whole = line.length(moment), works = raster.tileCycles(operation, "work")[tile], exchanges = raster.tileCycles(operation, "exchange")[tile];
       return `${head}works ${plain(works)} (${percent(works, whole)}), exchanges ${plain(exchanges)} of ${plain(whole)} cycles\n` + t.describe(moment);
@@ -97,6 +99,7 @@ export function tileRaster(t) {
     },
     rows: t.thinned ? undefined : () => tileTable(t, raster),
   });
+  stored(); // to be there when it is drawn
   return chart;
 }
 
@@ -105,7 +108,7 @@ function tileTable(t, raster) {
   const { line, summary } = t, work = new Float64Array(summary.tiles), exchange = new Float64Array(summary.tiles);
   let whole = 0;
   const number = (/** @type {string} */ name, /** @type {(tile: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
-    ({ name, width: "130px", text: (/** @type {number} */ i) => show(value(i)), order: (/** @type {number} */ a, /** @type {number} */ b) => value(a) - value(b) });
+    ({ name, width: "130px", text: (/** @type {number} */ i) => show(value(i)), value });
   const grid = new Grid({ label: "Tiles in the moments in sight", height: 280, columns: [number("tile", (i) => i), number("works", (i) => work[i]), number("exchanges", (i) => exchange[i]),
     number("neither", (i) => whole - work[i] - exchange[i]), number("works, share", (i) => work[i], (v) => percent(v, whole))], chosen: (tile) => t.context.state.set({ tile }, true) });
   const refill = () => {
