@@ -57,6 +57,8 @@ def benchmarks() -> list[Benchmark]:
         _growth("loop", "accumulation 2 / 1", one, two, None),
         _growth("accumulation", "accumulation 64 / 2", two, one | {"accumulate": 64}, SCALE),
     ]
+    of = {steps: {"model": f"{__file__}:lstm_of_{steps}", "train": True} for steps in (64, 256)}
+    found.append(_growth("time", "lstm of 256 time steps / 64", of[64], of[256], 4 * SCALE))
     return found
 
 
@@ -134,6 +136,32 @@ def _growth(
         return [row]
 
     return Benchmark(GROWTH, name, run, quick)
+
+
+def lstm_of_64(batch: int) -> Any:
+    """A small LSTM over 64 time steps, and its input, as ``abele profile file.py:function`` takes them."""
+    return _lstm(batch, 64)
+
+
+def lstm_of_256(batch: int) -> Any:
+    """The same over 256 time steps."""
+    return _lstm(batch, 256)
+
+
+def _lstm(batch: int, steps: int) -> Any:
+    import torch
+
+    class Last(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(64, 128, batch_first=True)
+            self.head = torch.nn.Linear(128, 10)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+            found = self.head(self.lstm(x)[0][:, -1])
+            return found, torch.nn.functional.cross_entropy(found, labels)
+
+    return Last(), (torch.zeros(batch, steps, 64), torch.zeros(batch, dtype=torch.int64))
 
 
 @lru_cache(maxsize=1)

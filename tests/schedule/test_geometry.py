@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abele.schedule import Axis, Grid, Layout, Span, spread
-from abele.schedule.geometry import kept, near, sees, shared_out
+from abele.schedule.geometry import Windows, kept, near, overlap, sees, shared_out
 
 TILES = 24
 
@@ -79,3 +79,14 @@ def test_what_lies_there_is_counted_across_views(read, flat, grain, data):
         home = Layout(Grid((Axis("r", rows, parts),), TILES, first), (rows, size // rows), (Span(0), Span()))
     assert kept(read, [home]).tolist() == (counted(read, home) if sees(read, home) else [0] * read.grid.blocks)
     assert sees(read, home)  # whole rows and flat pieces are single runs
+
+
+@given(dimensions=st.integers(0, 3), data=st.data())
+def test_windows_that_overlap_are_found(dimensions, data):
+    ends = st.tuples(st.integers(0, 6), st.integers(0, 6))
+    boxes = data.draw(st.lists(st.tuples(*[ends] * dimensions), max_size=20))
+    asked = data.draw(st.tuples(*[ends] * dimensions))
+    windows = Windows(dimensions)
+    for box in boxes:
+        windows.add(box)
+    assert windows.overlapping(asked).tolist() == [i for i, box in enumerate(boxes) if overlap(box, asked)]

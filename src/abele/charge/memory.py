@@ -368,12 +368,12 @@ class MemoryCharger:
                     there = self.columns.elements(access.layout), -size
                     under[access.name] = access.over, *under.get(access.over, ())
                     covered.append((under[access.name], uses[access.name][0] if inner else 0, there))
+        whole = {name: (added(written), 1) for name, written in temporaries.items()}
         parts = []
         for index, (cs, charged) in enumerate(zip(plan.sets, cost.sets, strict=True)):
             part = [(charged.moved.received, 1), (self.columns.covered(cs.grid), charged.scratch)]
             live = {name for name, at in uses.items() if at[0] <= index <= at[-1]}
-            for name in live:
-                part += temporaries[name]
+            part += [whole[name] for name in live]
             part += [there for names, since, there in covered if since <= index and live.intersection(names)]
             parts.append(part)
         return parts

@@ -18,6 +18,7 @@ from abele.charge.runs import Runs, merged, together
 from abele.ir.types import TensorType
 from abele.machine.exchange import exchange_code_bytes, exchange_cycles_two_rates, link_seconds, sync_cycles
 from abele.machine.system import System
+from abele.schedule.geometry import Windows, window
 from abele.schedule.layout import Layout
 from abele.schedule.records import ComputeSet, Plan, Schedule, Step, Tensor
 from abele.schedule.vertex import Work, vertex_kind
@@ -46,6 +47,28 @@ class Fetch:
     def crossing(self) -> int:
         """Bytes over the links: each element comes once, whatever number of tiles reads it."""
         return 0 if self.source is None else min(self.type.size, self.elements.total) * self.type.dtype.bytes
+
+
+class _Homes:
+    """The layouts in which a tensor lies: one, or those of the sets that wrote a part of it so far."""
+
+    def __init__(self, first: Layout) -> None:
+        self._all = [first]
+        self._windows = Windows(len(first.shape))
+        self._windows.add(window(first))
+
+    def add(self, layout: Layout) -> None:
+        """One more of the same view, as all writes of a plan are."""
+        self._all.append(layout)
+        self._windows.add(window(layout))
+
+    def of(self, read: Layout) -> tuple[Layout, ...]:
+        """Those that may hold some of what is read; all where none does, or where their view says nothing of it."""
+        if len(self._all) > 1 and read.shape == self._all[0].shape:
+            near = self._windows.overlapping(window(read))
+            if near.size:
+                return tuple(self._all[i] for i in near)
+        return tuple(self._all)
 
 
 class PlanCharger:
@@ -118,7 +141,7 @@ class PlanCharger:
     def fetched(self, step: Step, tensors: Sequence[Tensor]) -> Iterator[tuple[ComputeSet, list[Fetch]]]:
         """The compute sets of a step's plan in order, each with the reads that are exchanged before it."""
         types = _types(step)
-        homes = {f"in{i}": [t.home] for i, t in enumerate(tensors)}
+        homes = {f"in{i}": _Homes(t.home) for i, t in enumerate(tensors)}
         far = {f"in{i}": t.ipu for i, t in enumerate(tensors) if t.ipu != step.origin.ipu}
         for cs in step.plan.sets:
             reads = []
@@ -126,7 +149,7 @@ class PlanCharger:
                 source = far.get(access.name)
                 if access.resident and source is None:
                     continue
-                lies = tuple(homes[access.name])
+                lies = homes[access.name].of(access.layout)
                 elements = (
                     self.columns.missing(access.layout, lies)
                     if source is None
@@ -135,8 +158,12 @@ class PlanCharger:
                 reads.append(Fetch(access.name, access.layout, lies, types[access.name], source, elements))
             yield cs, reads
             for access in cs.writes:
-                if not access.renews:
-                    homes.setdefault(access.name, []).append(access.layout)
+                if access.renews:
+                    continue
+                if access.name in homes:
+                    homes[access.name].add(access.layout)
+                else:
+                    homes[access.name] = _Homes(access.layout)
 
     def _set(self, cs: ComputeSet, types: dict[str, TensorType], reads: Sequence[Fetch], ipu: int) -> SetCost:
         counts, lengths = cs.grid.classes()

@@ -44,6 +44,29 @@ def overlap(a: Window, b: Window) -> bool:
     return all(max(x[0], y[0]) < min(x[1], y[1]) for x, y in zip(a, b, strict=True))
 
 
+class Windows:
+    """Windows of one view, in the order in which they were added, asked which of them share an element with another.
+
+    A plan that goes through time has as many as steps, and asks for each step.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._ends = np.zeros((8, 2, dimensions), np.int64)
+        self._count = 0
+
+    def add(self, box: Window) -> None:
+        if self._count == len(self._ends):
+            self._ends = np.concatenate([self._ends, np.zeros_like(self._ends)])
+        self._ends[self._count] = np.reshape(np.array(box, np.int64), (-1, 2)).T
+        self._count += 1
+
+    def overlapping(self, box: Window) -> np.ndarray:
+        """Numbers of the windows that share an element with this one, ascending."""
+        start, stop = np.reshape(np.array(box, np.int64), (-1, 2)).T
+        starts, stops = self._ends[: self._count, 0], self._ends[: self._count, 1]
+        return np.flatnonzero((np.maximum(starts, start) < np.minimum(stops, stop)).all(axis=1))
+
+
 def partitions_window(layout: Layout) -> bool:
     """True when every element of the layout's window belongs to exactly one block."""
     used = [span.axis for span in layout.spans if span.axis is not None]
@@ -53,9 +76,11 @@ def partitions_window(layout: Layout) -> bool:
 
 def tiles_view(windows: Sequence[Window], shape: Sequence[int]) -> str:
     """Why these windows do not cover the view exactly once; an empty string when they do."""
-    for a, b in itertools.combinations(windows, 2):
-        if overlap(a, b):
-            return f"{_text(a)} and {_text(b)} overlap"
+    before = Windows(len(shape))
+    for box in windows:
+        if (met := before.overlapping(box)).size:
+            return f"{_text(windows[met[0]])} and {_text(box)} overlap"
+        before.add(box)
     covered = sum(map(volume, windows))
     if covered != math.prod(shape):
         return f"{covered} of {math.prod(shape)} elements are written"

@@ -11,7 +11,7 @@ from abele.errors import Bug
 from abele.ir.graph import INPUT_KINDS, OUTPUT_KINDS
 from abele.ir.operation import has
 from abele.ir.types import TensorType
-from abele.schedule.geometry import lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
+from abele.schedule.geometry import Windows, lies_in, lies_in_any, overlap, partitions_window, tiles_view, window
 from abele.schedule.layout import Layout
 from abele.schedule.records import PIPELINES, Access, Plan, Repeat, Schedule, Step, Use, abreast, place_of
 
@@ -342,20 +342,26 @@ def _written_over(plan: Plan, types: dict[str, TensorType]) -> Iterator[str]:
 
 
 def _written_before_read(plan: Plan) -> Iterator[str]:
-    writes = {
-        name: [(when, write.layout.shape, window(write.layout)) for when, write in made]
-        for name, made in _writes(plan).items()
-    }
+    made = _writes(plan)
+    windows: dict[str, Windows] = {}
+    for name, writes in made.items():
+        shape = writes[0][1].layout.shape
+        if any(write.layout.shape != shape for _, write in writes):
+            continue  # said by another rule
+        windows[name] = Windows(len(shape))
+        for _, write in writes:
+            windows[name].add(window(write.layout))
     for index, cs in enumerate(plan.sets):
         for access in cs.reads:
-            if access.name.startswith("in"):
+            if access.name not in windows:
                 continue
-            read = window(access.layout)
-            for when, shape, written in writes.get(access.name, []):
-                apart = shape == access.layout.shape and not overlap(written, read)
-                if when == index and not apart:
+            writes = made[access.name]
+            alike = access.layout.shape == writes[0][1].layout.shape
+            for i in windows[access.name].overlapping(window(access.layout)) if alike else range(len(writes)):
+                when = writes[i][0]
+                if when == index:
                     yield f"set {index} reads {access.name}, which it writes"
-                elif when > index and not apart:
+                elif when > index:
                     yield f"set {index} reads {access.name}, which set {when} writes"
 
 
