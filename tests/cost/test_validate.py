@@ -107,6 +107,14 @@ def test_statistics_by_hand() -> None:
     assert (both.group, both.rows, both.predicted) == ("all", 5, 4)
     assert (both.median, both.p90) == pytest.approx((15.0, 41.0))
     assert len(summarise(rates)) == 1
+    models = [
+        Row(case(f, "bert", "s", "time", 2.0), "predicted", p) for f, p in (("inference", 3.0), ("training", 2.0))
+    ]
+    assert [(s.family, s.group, s.rows, s.median) for s in summarise(models)] == [
+        ("inference", "known", 1, pytest.approx(50.0)),
+        ("training", "known", 1, 0.0),
+        ("end to end", "known", 2, pytest.approx(25.0)),
+    ]
     assert times[0].error == pytest.approx(-50.0)  # half of the time is twice the speed
 
 

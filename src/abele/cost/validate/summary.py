@@ -71,8 +71,8 @@ class Summary:
     """Errors of one group of rows, in percent.
 
     Attributes:
-        family, group: a family, with ``known`` (known configuration and device-bound) or ``other``; of several
-            families together ``all`` rows.
+        family, group: a family, with ``known`` (known configuration and device-bound) or ``other``; several
+            families together may have ``all`` rows in one.
         rows, predicted: in the group, and of those predicted.
         median, p90: of the absolute error.
         bias: median of ``Row.speed``: plus means that the model is too fast.
@@ -92,8 +92,11 @@ class Summary:
         return asdict(self)
 
 
-TOGETHER = {"gemm and dense convolution": ("gemm", "conv")}
-"""Families that are also judged as one, all their rows, behind the last of them."""
+TOGETHER = {
+    "gemm and dense convolution": (("gemm", "conv"), {"all": (True, False)}),
+    "end to end": (("inference", "training"), {"known": (True,), "other": (False,)}),
+}
+"""Families that are also judged as one, behind the last of them: their names, and which rows a group has (headline)."""
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
@@ -105,11 +108,14 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
             members = [r for r in rows if r.case.family == family and r.case.headline == headline]
             if members:
                 found.append(_summary(family, group, members))
-    for name, several in TOGETHER.items():
-        if set(several) <= set(families):
-            members = [r for r in rows if r.case.family in several]
-            last = max(i for i, line in enumerate(found) if line.family in several)
-            found.insert(last + 1, _summary(name, "all", members))
+    for name, (several, groups) in TOGETHER.items():
+        if not set(several) <= set(families):
+            continue
+        at = 1 + max(i for i, line in enumerate(found) if line.family in several)
+        for group, headlines in reversed(groups.items()):
+            members = [r for r in rows if r.case.family in several and r.case.headline in headlines]
+            if members:
+                found.insert(at, _summary(name, group, members))
     return found
 
 
