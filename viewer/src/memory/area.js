@@ -11,9 +11,9 @@ const AXIS = 20; // pixels below the area
 
 /**
  * @typedef {{
- *   line: import("./line.js").MomentLine, kinds: {name: string, values: import("../packet.js").Numbers}[], sum: Float64Array,
+ *   line: import("./moments.js").MomentLine, kinds: {name: string, values: import("../packet.js").Numbers}[], sum: Float64Array,
  *   max: import("../packet.js").Numbers, mean: import("../packet.js").Numbers, limit: number, peak: number, highest: () => number,
- *   axis: () => import("./line.js").Axis, range: () => [number, number], look: (range: [number, number]) => void,
+ *   axis: () => import("./moments.js").Axis, range: () => [number, number], look: (range: [number, number]) => void,
  *   chosen: () => [number, number] | null, choose: (from: number, to: number, done: boolean) => void, name: (moment: number) => string,
  * }} SeenLine
  * `kinds` add up to `sum`; `chosen` and `choose` are the first and the last moment of a range.

@@ -10,8 +10,8 @@ export const LEFT = 360, RIGHT = 9;
 
 /**
  * @param {{
- *   tensors: import("./tensors.js").Tensors, on: Float64Array, line: import("./line.js").MomentLine, range: () => [number, number],
- *   axis: () => import("./line.js").Axis, peak: number, chosen: (row: number) => void, opened: (row: number) => void,
+ *   tensors: import("./tensors.js").Tensors, on: Float64Array, line: import("./moments.js").MomentLine, range: () => [number, number],
+ *   axis: () => import("./moments.js").Axis, peak: number, chosen: (row: number) => void, opened: (row: number) => void,
  * }} seen
  */
 export function livesGrid(seen) {

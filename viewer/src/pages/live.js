@@ -5,7 +5,7 @@ import { Chart, fill, legend } from "../chart.js";
 import { card, heading, make, note, say, table } from "../dom.js";
 import { bytes, many, percent, plain, rate as perSecond, seconds, short } from "../format.js";
 import { Feed } from "../live/feed.js";
-import { Lines } from "../live/lines.js";
+import { Lines } from "../lines.js";
 
 /** @typedef {import("../live/feed.js").Program} Program @typedef {import("../live/feed.js").Stage} Stage */
 

@@ -8,7 +8,7 @@ import { whole } from "../packet.js";
 import { encoded, numbersOf, viewOf, viewWith } from "../state.js";
 import { areaChart } from "../memory/area.js";
 import { inOrder, look } from "../memory/categories.js";
-import { MomentLine } from "../memory/line.js";
+import { MomentLine } from "../memory/moments.js";
 import { LEFT, livesGrid, RIGHT } from "../memory/lives.js";
 import { Placed } from "../memory/placed.js";
 import { size } from "../memory/tensor_grid.js";
@@ -57,7 +57,7 @@ class LivenessPage {
   get selection() { return this.state.selection; }
   /** What the page keeps for itself in the address. @returns {Record<string, string>} */
   get options() { return Object.fromEntries(viewOf(this.selection)); }
-  /** @returns {import("../memory/line.js").Axis} */
+  /** @returns {import("../memory/moments.js").Axis} */
   axis() { return this.options.axis === "cycles" ? "cycles" : "moments"; }
   /** @returns {[number, number]} */
   range() {

@@ -3,7 +3,7 @@
 import { colour, legend } from "../chart.js";
 import { heading, make, note, say, select } from "../dom.js";
 import { plain, seconds, where } from "../format.js";
-import { Line, PARTS, at } from "../line.js";
+import { Line, PARTS, at } from "../moments.js";
 import { leftOut } from "../packet.js";
 import { numbersOf, viewOf, viewWith } from "../state.js";
 import { RowsBy, Sets, TileColumns } from "../tiles.js";
@@ -62,7 +62,7 @@ export class Timeline {
   read(selection) {
     const view = viewOf(selection), { line, summary } = this, tiles = numbersOf(selection, "tiles", 2), how = view.get("how") ?? "";
     this.view = selection.view;
-    this.window = new Window(line.axes[/** @type {import("../line.js").AxisName} */ (view.get("axis") ?? "")] ?? line.axes.folded, numbersOf(selection, "window", 2));
+    this.window = new Window(line.axes[/** @type {import("../moments.js").AxisName} */ (view.get("axis") ?? "")] ?? line.axes.folded, numbersOf(selection, "window", 2));
     this.how = /** @type {How} */ (["mean", "least"].includes(how) ? how : "most");
     this.tiles = tiles && tiles[0] < tiles[1] && tiles[1] <= summary.tiles ? [tiles[0], tiles[1]] : [0, summary.tiles];
   }
@@ -99,7 +99,7 @@ export class Timeline {
     this.window.pan(pixels, width);
     this.#moved();
   }
-  /** @param {import("../line.js").AxisName} name */
+  /** @param {import("../moments.js").AxisName} name */
   along(name) {
     this.window = this.window.along(this.line.axes[name]);
     this.#moved();
@@ -240,7 +240,7 @@ export class Timeline {
     return (operations.words("name").at(operation) || callee || operations.words("kind").at(operation)) + (count > 1 ? ` × ${plain(count)}` : "");
   }
 
-  /** @param {import("../line.js").Fold} fold */
+  /** @param {import("../moments.js").Fold} fold */
   foldName(fold) {
     const operation = this.line.operation[fold.enter], { operations } = this.line, count = operations.numbers("count")[operation];
     return (operations.words("callee").at(operation) || operations.words("name").at(operation)) + (count > 1 ? ` × ${plain(count)}` : "");
@@ -284,7 +284,7 @@ function tools(t) {
   const sight = make("span", { class: "note", "aria-live": "off" }), range = make("span", { class: "note" });
   const all = button("Show all", "The whole program (0)", () => t.look(0, t.window.end)), fit = button("Show chosen", "What is chosen (F)", () => t.fit());
   const axis = select("What a width means", /** @type {[string, string][]} */ ([["folded", t.line.turns ? "Time, loops short" : "Time"], ["cycles", "Time, all of it"], ["moments", "Each step alike"]]).filter(([name]) => t.line.turns || name !== "cycles"),
-    t.window.axis.name, (value) => t.along(/** @type {import("../line.js").AxisName} */ (value)));
+    t.window.axis.name, (value) => t.along(/** @type {import("../moments.js").AxisName} */ (value)));
   const ipu = t.ipus > 1 ? select("IPU", Array.from({ length: t.ipus }, (_, i) => [i, "IPU " + i]), t.ipu, (value) => state.set({ ipu: Number(value) })) : null;
   const how = select("Of what is on a pixel", [["most", "The most on a pixel"], ["mean", "The mean on a pixel"], ["least", "The least on a pixel"]], t.how, (value) => t.draw(/** @type {How} */ (value)));
   const tiles = button("All tiles", "Every tile (Shift and S)", () => t.showTiles(0, summary.tiles));

@@ -5,7 +5,7 @@ import { Chart, colour, fill, tag } from "../../chart.js";
 import { table } from "../../dom.js";
 import { percent, plain, seconds } from "../../format.js";
 import { Grid } from "../../grid.js";
-import { PARTS, at } from "../../line.js";
+import { PARTS, at } from "../../moments.js";
 
 /** @typedef {import("../timeline.js").Timeline} Timeline */
 
@@ -27,7 +27,7 @@ function wholeShares(t, width) {
 }
 
 /** How much of each pixel each part takes, `[part][lane × width]`; what is shorter than a pixel still counts.
- * @param {import("../../line.js").Line} line @param {import("../../line.js").Axis} axis
+ * @param {import("../../moments.js").Line} line @param {import("../../moments.js").Axis} axis
  * @param {number} from @param {number} to @param {number} width @param {number} lanes 1: all IPUs in one */
 function shares(line, axis, from, to, width, lanes) {
   const found = PARTS.map(() => new Float32Array(lanes * width)), scale = width / (to - from);

@@ -2,10 +2,10 @@
 // nothing is allocated for a cell.
 
 import { colour } from "../../chart.js";
-import { PARTS, placeAt } from "../../line.js";
+import { PARTS, placeAt } from "../../moments.js";
 
 /**
- * @typedef {import("../../line.js").Axis} Axis
+ * @typedef {import("../../moments.js").Axis} Axis
  * @typedef {"most" | "mean" | "least"} How of the moments and tiles on a pixel, what is drawn
  * @typedef {{axis: Axis, from: number, to: number, width: number, height: number, ipu: number, tiles: [number, number], how: How}} Wanted
  * `width` and `height` in pixels of the screen; `tiles` the first in sight and the one after the last.
@@ -25,7 +25,7 @@ export const MOST = 65_536;
 
 export class Raster {
   /**
-   * @param {import("../../line.js").Line} line @param {import("../../tiles.js").Sets} sets
+   * @param {import("../../moments.js").Line} line @param {import("../../tiles.js").Sets} sets
    * @param {import("../../tiles.js").TileColumns} columns @param {number} tiles of an IPU
    */
   constructor(line, sets, columns, tiles) {

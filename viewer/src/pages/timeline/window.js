@@ -1,8 +1,8 @@
 // What part of the line is in sight. All charts of the page share one window.
 
-import { at } from "../../line.js";
+import { at } from "../../moments.js";
 
-/** @typedef {import("../../line.js").Axis} Axis */
+/** @typedef {import("../../moments.js").Axis} Axis */
 
 export class Window {
   /** @param {Axis} axis @param {number[] | null} range from and to; null: all */

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Line, at, placeAt } from "../src/line.js";
+import { Line, at, placeAt } from "../src/moments.js";
 import { decode } from "../src/packet.js";
 import { Window } from "../src/pages/timeline/window.js";
 import { rowTiles } from "../src/pages/timeline/raster.js";

@@ -2,9 +2,9 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { colour } from "../chart.js";
-import { make, say, table } from "../dom.js";
-import { plain } from "../format.js";
+import { colour } from "./chart.js";
+import { make, say, table } from "./dom.js";
+import { plain } from "./format.js";
 
 /**
  * @typedef {(number | null)[]} Column
