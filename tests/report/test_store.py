@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import struct
 from contextlib import closing
 from dataclasses import replace
 
@@ -285,3 +286,37 @@ def test_a_layer_that_one_program_has_outlined_holds_those_of_the_other():
     )
     rows = {row["key"]: (row["a"], row["b"]) for row in compare(({}, {}), (plain, outlined))["operations"]}
     assert rows == {"net.layer.*.mlp.1/op/0": (21, 20), "net.head.0/op/0": (5, 4), "x/0": (None, 1)}
+
+
+@pytest.mark.parametrize(
+    ("values", "stored"),
+    [
+        ([7, 7, 7], 0),
+        ([2.5, 2.5], 0),
+        ([-128, 127, 0], 8),
+        ([128, 0], 8),
+        ([40_000, -40_000], 8),
+        ([2**31 + 1, 1], 16),
+        ([0.5, 1e9, -3.0], 16),
+        ([0.1, 2.0], 16),
+        ([1e300, 1.0], 16),
+        ([float("inf"), 1.0], 8),
+        ([float("nan"), 1.0], 16),
+        ([], 0),
+    ],
+)
+def test_columns_are_stored_as_narrow_as_they_are_exact(values, stored):
+    whole = all(isinstance(value, int) for value in values)
+    column = np.array(values, np.int64 if whole else np.float64)
+    packet = encode({"a": column, "b": column[::-1].copy()})
+    (size,) = struct.unpack_from("<I", packet, 8)
+    assert len(packet) - -(-(12 + size) // 8) * 8 == 2 * stored
+    found = decode(packet)["a"]
+    np.testing.assert_array_equal(found, column)
+    assert found.dtype == (np.int32 if whole and all(abs(value) < 2**31 for value in values) else np.float64)
+
+
+def test_words_are_stored_narrow_too():
+    texts = [f"layer {i % 300}" for i in range(1000)]
+    assert decode(encode({"a": texts, "b": ["x"] * 1000})).words("a") == texts
+    assert decode(encode({"a": texts, "b": ["x"] * 1000})).words("b") == ["x"] * 1000

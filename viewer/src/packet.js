@@ -5,21 +5,23 @@
  * @typedef {{count: number, header: any, numbers(name: string): Numbers, words(name: string): Words, has(name: string): boolean, names: string[]}} Table
  */
 
+/** @typedef {{bytes: Uint8Array, starts: Int32Array}} List texts as JSON, and where each begins */
+
 const MANY = 4096; // words that are read one by one before all of them are
 
 /** A column of words: an index into the distinct ones for each row. They are read from their bytes when they are asked for. */
 export class Words {
-  /** @param {Int32Array} index @param {Uint8Array} bytes a list of texts as JSON */
-  constructor(index, bytes) {
+  /** @param {Int32Array} index @param {List} list */
+  constructor(index, { bytes, starts }) {
     this.index = index;
     this.#bytes = bytes;
+    this.#starts = starts;
   }
   #bytes;
+  #starts;
   #asked = 0;
   /** @type {string[] | null} */
   #all = null;
-  /** Where each word begins. @type {Int32Array | null} */
-  #starts = null;
 
   get distinct() {
     this.#all ??= /** @type {string[]} */ (JSON.parse(text.decode(this.#bytes)));
@@ -29,7 +31,6 @@ export class Words {
   at(row) {
     const word = this.index[row];
     if (this.#all || this.#bytes.length < MANY || ++this.#asked > MANY) return this.distinct[word] ?? "";
-    this.#starts ??= startsOf(this.#bytes);
     const from = this.#starts[word];
     return from === undefined ? "" : JSON.parse(text.decode(this.#bytes.subarray(from, pastText(this.#bytes, from))));
   }
@@ -50,19 +51,8 @@ function pastText(bytes, at) {
   return at + 1;
 }
 
-/** Where each text of a list begins. @param {Uint8Array} bytes JSON */
-function startsOf(bytes) {
-  let starts = new Int32Array(1024), used = 0;
-  for (let at = 0; at < bytes.length;) {
-    if (bytes[at] !== QUOTE) { at++; continue; }
-    if (used === starts.length) { const longer = new Int32Array(2 * used); longer.set(starts); starts = longer; }
-    starts[used++] = at;
-    at = pastText(bytes, at);
-  }
-  return starts.subarray(0, used);
-}
-
 const MAGIC = "ABELPKT1";
+const KINDS = { f64: Float64Array, f32: Float32Array, i32: Int32Array, word: Int32Array, i16: Int16Array, i8: Int8Array };
 const CUT = "The data of this page were cut short: write the report again.";
 
 /**
@@ -75,17 +65,20 @@ export function decode(buffer) {
   const first = Math.ceil((12 + length) / 8) * 8;
   if (first > buffer.byteLength) throw new Error(CUT);
   const { header, lists } = parted(new Uint8Array(buffer, 12, length));
-  /** @type {Map<string, Numbers | Words>} */
+  /** @type {Map<string, Numbers | Words | (() => Numbers | Words)>} those that are as wide as their type only when they are asked for */
   const columns = new Map();
-  for (const { name, type, at, words } of header.columns) {
-    const Kind = type === "f64" ? Float64Array : type === "f32" ? Float32Array : Int32Array;
-    if (first + at + header.count * Kind.BYTES_PER_ELEMENT > buffer.byteLength) throw new Error(CUT);
-    const values = new Kind(buffer, first + at, header.count);
-    columns.set(name, type === "word" ? new Words(/** @type {Int32Array} */ (values), lists[words]) : values);
+  for (const { name, type, at, as = type, all, words } of header.columns) {
+    const Kind = KINDS[/** @type {"f64" | "f32" | "i32" | "word"} */ (type)], Stored = KINDS[/** @type {keyof typeof KINDS} */ (as)];
+    if (all === undefined && first + at + header.count * Stored.BYTES_PER_ELEMENT > buffer.byteLength) throw new Error(CUT);
+    columns.set(name, () => {
+      const values = all !== undefined ? new Kind(header.count).fill(all) : as === type ? new Kind(buffer, first + at, header.count) : new Kind(new Stored(buffer, first + at, header.count));
+      return type === "word" ? new Words(/** @type {Int32Array} */ (values), lists[words]) : values;
+    });
   }
   const get = (/** @type {string} */ name) => {
-    const column = columns.get(name);
+    let column = columns.get(name);
     if (!column) throw new Error(`The report has no column ${name}.`);
+    if (typeof column === "function") columns.set(name, (column = column()));
     return column;
   };
   return {
@@ -103,18 +96,25 @@ const COLUMN = 3; // how deep a column's description lies: in an object, in a li
 /** The header, in which `words` of a column is a place in `lists`: of 300,000 operations the words are most of it, and few
  * pages want them all. @param {Uint8Array} bytes */
 function parted(bytes) {
-  /** @type {Uint8Array[]} */
+  /** @type {List[]} */
   const lists = [];
-  let rest = "", from = 0, depth = 0, began = -1;
+  let rest = "", from = 0, depth = 0, began = -1, starts = new Int32Array(1024), used = 0;
   for (let at = 0; at < bytes.length;) {
     const sign = bytes[at];
-    if (sign === QUOTE) { at = pastText(bytes, at); continue; }
+    if (sign === QUOTE) {
+      if (depth > COLUMN) {
+        if (used === starts.length) { const longer = new Int32Array(2 * used); longer.set(starts); starts = longer; }
+        starts[used++] = at - began;
+      }
+      at = pastText(bytes, at);
+      continue;
+    }
     if (sign === OPEN || sign === OPEN_OBJECT) {
-      if (++depth === COLUMN + 1) began = at;
+      if (++depth === COLUMN + 1) [began, used] = [at, 0];
     } else if (sign === SHUT || sign === SHUT_OBJECT) {
       if (depth-- === COLUMN + 1) { // a column has one list: its words
         rest += text.decode(bytes.subarray(from, began)) + lists.length;
-        lists.push(bytes.subarray(began, at + 1));
+        lists.push({ bytes: bytes.subarray(began, at + 1), starts: starts.slice(0, used) });
         from = at + 1;
       }
     }

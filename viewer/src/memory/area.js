@@ -50,13 +50,15 @@ export function areaChart(seen) {
       }
       for (const { name, values } of seen.kinds) {
         g.fillStyle = fill(g, ...look(name));
+        g.beginPath();
         for (let x = 0; x < width; x++) {
           const tall = (high * values[moments[x]]) / top;
           if (tall <= 0) continue;
           const y = Math.round(bottom[x] - tall);
-          g.fillRect(x, y, 1, Math.round(bottom[x]) - y);
+          g.rect(x, y, 1, Math.round(bottom[x]) - y);
           bottom[x] -= tall;
         }
+        g.fill();
       }
       curve(g, most, (value) => high - (high * value) / top, []);
       curve(g, mean, (value) => high - (high * value) / top, [2, 3]);

@@ -4,6 +4,7 @@ import { Chart, colour, fill, tag } from "../chart.js";
 import { say, table } from "../dom.js";
 import { bytes, plain } from "../format.js";
 import { sortedBy } from "../order.js";
+import { RowsBy } from "../tiles.js";
 import { look } from "./categories.js";
 
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -157,7 +158,7 @@ export function addressStrip(seen) {
 /** @param {SeenAddresses} seen */
 export function addressMap(seen) {
   const { placed, tensors } = seen;
-  const moments = placed.moments;
+  const moments = placed.moments, byKind = new RowsBy(Int32Array.from(placed.rows, (i) => tensors.categories.index[placed.tensor[i]]));
   const momentAt = (/** @type {number} */ y, /** @type {number} */ height) => Math.max(0, Math.min(moments - 1, Math.floor((y * moments) / height)));
   const at = (/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ width, /** @type {number} */ height) => {
     const moment = momentAt(y, height), part = placed.at(moment).find(({ from, to }) => from <= (x * topOf(seen)) / width && (x * topOf(seen)) / width < to);
@@ -167,7 +168,7 @@ export function addressMap(seen) {
     height: 230,
     label: `Addresses on tile ${placed.tile} over the program: across the address, down the moments; what is empty is free`,
     draw(g, width, height) {
-      const top = topOf(seen), kinds = tensors.categories.distinct, kindOf = tensors.categories.index;
+      const top = topOf(seen), kinds = tensors.categories.distinct;
       const short = new Uint8Array(width * height); // pixels of those that are there for less than one: there may be 100,000 of them
       g.fillStyle = colour("idle");
       g.fillRect(0, 0, width, height);
@@ -175,8 +176,9 @@ export function addressMap(seen) {
         g.fillStyle = fill(g, ...look(name));
         short.fill(0);
         let before = "";
-        for (const i of placed.rows) {
-          if (kindOf[placed.tensor[i]] !== kind) continue;
+        g.beginPath();
+        for (const at of byKind.of(kind)) {
+          const i = placed.rows[at];
           const x = (placed.address[i] * width) / top, y = (placed.first[i] * height) / moments;
           const w = (placed.bytes[i] * width) / top, high = ((placed.last[i] + 1 - placed.first[i]) * height) / moments;
           if (high <= 1) {
@@ -187,14 +189,15 @@ export function addressMap(seen) {
           const narrow = w < 1 ? `${Math.floor(x)} ${Math.floor(y)} ${Math.floor(high)}` : "";
           if (narrow && narrow === before) continue; // beside the one before, on the same pixels
           before = narrow;
-          g.fillRect(x, y, Math.max(1, w - (w > 3 ? 1 : 0)), Math.max(1, high - (high > 4 ? 1 : 0)));
+          g.rect(x, y, Math.max(1, w - (w > 3 ? 1 : 0)), Math.max(1, high - (high > 4 ? 1 : 0)));
         }
         for (let at = short.indexOf(1), end; at >= 0; at = short.indexOf(1, end)) {
           const row = Math.floor(at / width);
           end = short.indexOf(0, at);
           end = Math.min((row + 1) * width, end < 0 ? short.length : end);
-          g.fillRect(at - row * width, row, end - at, 1);
+          g.rect(at - row * width, row, end - at, 1);
         }
+        g.fill();
       });
       const chosen = seen.chosen();
       g.strokeStyle = colour("ink");

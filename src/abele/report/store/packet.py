@@ -2,7 +2,9 @@
 
 Eight bytes ``ABELPKT1``, an unsigned 32-bit length (little-endian), that many bytes of JSON, zeros to a multiple of
 eight, and the columns one after another, each at a multiple of eight. The JSON is ``{"count", "columns": [{"name",
-"type", "at", "words"?}], …}``; ``at`` counts from the first column.
+"type", "at", "as"?, "all"?, "words"?}], …}``; ``at`` counts from the first column. A column is stored ``as`` a narrower
+type that holds each of its numbers exactly, and as a number alone where ``all`` rows have the same: half of the bytes
+of a large report, which a browser would wait for.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ MAGIC = b"ABELPKT1"
 
 TYPES = {"f64": np.dtype("<f8"), "f32": np.dtype("<f4"), "i32": np.dtype("<i4"), "word": np.dtype("<i4")}
 """Types of columns; ``word`` is an index into the words of the column."""
+
+NARROW = {"i8": np.dtype("<i1"), "i16": np.dtype("<i2"), "i32": np.dtype("<i4"), "f32": np.dtype("<f4")}
+"""Types that columns may be stored as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +88,7 @@ def encode(columns: Mapping[str, Any], **header: Any) -> bytes:
     """A packet of columns: arrays of numbers, ``Words``, or sequences of numbers or of texts, all of one length.
 
     Whole numbers become ``i32`` where all of them fit and ``f64`` else; ``float32`` arrays become ``f32``, other floats
-    ``f64``. ``header`` goes into the JSON as it is.
+    ``f64``, whatever they are stored as. ``header`` goes into the JSON as it is.
     """
     described: list[dict[str, Any]] = []
     parts: list[bytes] = []
@@ -93,8 +98,9 @@ def encode(columns: Mapping[str, Any], **header: Any) -> bytes:
         if count not in (-1, len(values)):
             raise ValueError(f"column {name!r} has {len(values)} rows, the others have {count}")
         count = len(values)
-        data = np.ascontiguousarray(values, TYPES[type_]).tobytes()
-        described.append({"name": name, "type": type_, "at": at} | ({} if words is None else {"words": words}))
+        stored, how = _narrow(np.ascontiguousarray(values, TYPES[type_]))
+        data = stored.tobytes()
+        described.append({"name": name, "type": type_, "at": at} | how | ({} if words is None else {"words": words}))
         padding = -len(data) % 8
         parts += (data, bytes(padding))
         at += len(data) + padding
@@ -118,14 +124,45 @@ def decode(data: bytes) -> Packet:
         first = -(-(12 + size) // 8) * 8
         count, columns = int(header.pop("count")), dict[str, Column]()
         for each in header.pop("columns"):
-            values = np.frombuffer(data, TYPES[each["type"]], count, first + each["at"]) if count else np.empty(0)
-            values = values.astype(TYPES[each["type"]], copy=False)
+            type_ = TYPES[each["type"]]
+            if "all" in each or not count:
+                values = np.full(count, each.get("all", 0), type_)
+            else:
+                stored = NARROW[each["as"]] if "as" in each else type_
+                values = np.frombuffer(data, stored, count, first + each["at"]).astype(type_, copy=False)
             columns[each["name"]] = Words(tuple(each["words"]), values) if each["type"] == "word" else values
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise BadReport(
             f"A table of the report cannot be read: {error}", remedy="The file is damaged: make the report again."
         ) from error
     return Packet(columns, count, header)
+
+
+def _narrow(values: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """What is stored of a column, and what its description says of it."""
+    if not len(values):
+        return values, {}
+    first = values[0].item()
+    if values[-1] == first and np.isfinite(first) and (values == first).all():
+        return values[:0], {"all": first}
+    least, most = values.min(), values.max()
+    if values.dtype.kind == "f":
+        if np.isfinite(least) and abs(least) < 2**31 and abs(most) < 2**31 and (values == np.rint(values)).all():
+            return _as("i32", values, least, most)
+        with np.errstate(over="ignore"):
+            exact = values.dtype.itemsize == 8 and (values.astype(np.float32) == values).all()
+        return _as("f32", values) if exact else (values, {})
+    return _as("i32", values, least, most)
+
+
+def _as(name: str, values: np.ndarray, least: Any = -np.inf, most: Any = np.inf) -> tuple[np.ndarray, dict[str, Any]]:
+    """A column as that type, or as a narrower one of whole numbers that holds the least and the most of it."""
+    for narrower in ("i8", "i16"):
+        held = np.iinfo(NARROW[narrower])
+        if held.min <= least and most <= held.max:
+            name = narrower
+            break
+    return (values, {}) if NARROW[name] == values.dtype else (values.astype(NARROW[name]), {"as": name})
 
 
 def _typed(column: Any) -> tuple[str, np.ndarray, tuple[str, ...] | None]:

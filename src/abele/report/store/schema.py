@@ -13,11 +13,11 @@ from typing import Any
 APPLICATION = 0x4162656C
 """``PRAGMA application_id`` of a report: "Abel"."""
 
-SCHEMA = 3
+SCHEMA = 4
 """``PRAGMA user_version``: the version of everything here."""
 
 OLDEST = 2
-"""The oldest version that is read as it is: it has no packets ``code`` and ``codelets``."""
+"""The oldest version that is read as it is: it has no packets ``code`` and ``codelets``. 3 stored all columns wide."""
 
 STATEMENTS = """
 create table meta (key text primary key, value text not null) without rowid;

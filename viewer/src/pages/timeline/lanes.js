@@ -62,10 +62,12 @@ function strip(g, shares, lane, width, top, tall) {
       const i = lane * width + x, all = shares[0][i] + shares[1][i] + shares[2][i] + shares[3][i] + shares[4][i];
       if (shares[part][i]) high[x] = Math.round(Math.min(1, (exact[x] += shares[part][i] * Math.max(1, 3 / (tall * all)))) * tall);
     }
+    g.beginPath();
     for (let x = 0, run = 1; x < width; x += run) {
       for (run = 1; x + run < width && low[x + run] === low[x] && high[x + run] === high[x];) run++;
-      if (high[x] > low[x]) g.fillRect(x, top + tall - high[x], run, high[x] - low[x]);
+      if (high[x] > low[x]) g.rect(x, top + tall - high[x], run, high[x] - low[x]);
     }
+    g.fill();
     low.set(high);
   });
 }
