@@ -47,7 +47,7 @@ test("a page that is thinned says so, and each page shows what remains or says w
   runPython("abele", "view", file, "--save", whole);
   const bundle = ["viewer.js", "viewer.css"].map((name) => path.join(import.meta.dirname, "../../src/abele/report/static", name));
   const most = statSync(whole).size, frame = bundle.reduce((sum, name) => sum + statSync(name).size, 2000);
-  for (const share of [0.9, 0.6, 0.3]) {
+  for (const share of [0.9, 0.75, 0.3]) {
     const page = path.join(folder, `thinned-${share}.html`);
     writeFileSync(page, runPython("tests.report.framed", file, String(Math.round(frame + (most - frame) * share))));
     for (const name of PAGES) {

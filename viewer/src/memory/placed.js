@@ -175,7 +175,7 @@ export function addressMap(seen) {
       kinds.forEach((name, kind) => {
         g.fillStyle = fill(g, ...look(name));
         short.fill(0);
-        let before = "";
+        let before = -1; // where the last narrow one begins, and how high it is, as one number
         g.beginPath();
         for (const at of byKind.of(kind)) {
           const i = placed.rows[at];
@@ -186,8 +186,8 @@ export function addressMap(seen) {
             short.fill(1, row + Math.floor(x), row + Math.max(Math.floor(x) + 1, Math.round(x + w)));
             continue;
           }
-          const narrow = w < 1 ? `${Math.floor(x)} ${Math.floor(y)} ${Math.floor(high)}` : "";
-          if (narrow && narrow === before) continue; // beside the one before, on the same pixels
+          const narrow = w < 1 ? (Math.floor(y) * width + Math.floor(x)) * height + Math.floor(high) : -1;
+          if (narrow >= 0 && narrow === before) continue; // beside the one before, on the same pixels
           before = narrow;
           g.rect(x, y, Math.max(1, w - (w > 3 ? 1 : 0)), Math.max(1, high - (high > 4 ? 1 : 0)));
         }
