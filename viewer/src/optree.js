@@ -88,7 +88,9 @@ export function totalOf(values) {
 function calleeOf(table) {
   const functions = table.words("function").distinct, callees = table.words("callee");
   const place = new Map(functions.map((name, i) => [name, i])), known = callees.distinct.map((name) => (name === "" ? -1 : place.get(name) ?? -1));
-  return Int32Array.from(callees.index, (word) => known[word]);
+  const { index } = callees, found = new Int32Array(index.length);
+  for (let i = 0; i < found.length; i++) found[i] = known[index[i]];
+  return found;
 }
 
 /** How often each function is run in a device iteration, at least once. @param {Table} table @param {Int32Array} callee */

@@ -162,9 +162,10 @@ export const verdict = {
   title: "Verdict",
   async show(context) {
     const p = await context.json("summary"), late = make("div");
-    Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => late.replaceChildren(top(context, p, operations, sets)),
+    let left = false; // whoever has gone on to another page waits for that one
+    Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => { if (!left) late.replaceChildren(top(context, p, operations, sets)); },
       (error) => late.replaceChildren(problem(error)));
-    return { node: make("section", { class: "whole" },
+    return { close: () => { left = true; }, node: make("section", { class: "whole" },
       heading(titled(p)), cards(p),
       make("div", { class: "halves" }, memory(context, p), time(context, p)), next(p), late, programs(context),
       make("div", { class: "halves" }, energy(p), make("section", null, heading("Notes"), ...p.notes.map(note), p.planner ? note(p.planner === "poplibs" ? "Planner: poplibs, what the vendor's libraries did." : `Planner: ${p.planner}; --planner poplibs plans only what the vendor's libraries did.`) : null, compiler(p))), trust(p)) };
