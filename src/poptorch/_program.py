@@ -256,7 +256,7 @@ def build(
         torch.set_grad_enabled(True),
         _hooks.capturing(),
     ):
-        captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training, keep_constants=True)
+        captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training, device_apart=True)
     _refuse_exchanged_buffers(captured)
     check_overlap(captured, options, pipelined)
     distributed = options.Distributed

@@ -120,7 +120,7 @@ def capture(
     *,
     placement: Placement | None = None,
     training: bool | None = None,
-    keep_constants: bool = False,
+    device_apart: bool = False,
 ) -> Capture:
     """Capture one call of a module or function as a graph.
 
@@ -133,12 +133,13 @@ def capture(
         placement: asked at every operation, by its ATen name, for its (pipeline stage, IPU).
         training: whether gradients will be taken: detached tensors then stop them, and known losses become outputs.
             ``None``: as the module's ``training`` flag says; False for a function.
-        keep_constants: tensors that are neither arguments nor states, and that the forward writes known values into,
-            keep those; else they are put back.
+        device_apart: tensors that are neither arguments nor states, nor made by the forward on the device, are the
+            host's: the forward may compute with them alone and return them, and what it writes into them stays, but
+            beside a tensor of the device they are refused. Else they are constants, and put back as they were.
 
     Raises:
         DataDependent: the program asks for the value of a tensor.
-        Unsupported: it uses an operation that has no rule.
+        Unsupported: it uses an operation that has no rule, or with ``device_apart`` a tensor of the host.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
     program = getattr(program, "_orig_mod", program)  # what torch.compile wraps
@@ -149,7 +150,7 @@ def capture(
     if training is None:
         training = module.training if module is not None else False
     origins = Origins(module, placement)
-    tracer = Tracer(origins, training=training)
+    tracer = Tracer(origins, training=training, device_apart=device_apart)
     leaves, input_structure = tree.flatten((args, kwargs))
     names = _argument_names(program, args, kwargs)
     for given, name in zip(leaves, names, strict=True):
@@ -170,7 +171,7 @@ def capture(
     new_args, new_kwargs = tree.unflatten(input_structure, twins)
     with (
         _unchanged(module) as (reassigned, removed),
-        _constants(tracer, keep_constants),
+        _constants(tracer, device_apart),
         origins,
         _traced(),
         functions_captured(tracer),
@@ -182,7 +183,7 @@ def capture(
         outputs, output_structure = tree.flatten(result)
         _refuse_hidden(output_structure)
         with tracer.located():
-            anchors = [tracer.read(t) for t in outputs]
+            anchors = [tracer.output(t) for t in outputs]
     ports = [Port("anchor", p) for p in tree.paths(output_structure)]
     updated = {}
     for index, one in enumerate(twins):

@@ -41,10 +41,21 @@ class Functions(TorchFunctionMode):
                 remedy="Cast the module or some of its layers with half(), and the tensors between them.",
             )
         args, kwargs = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
+        host = self.tracer.host
+        if host is None:
+            return self._call(func, args, kwargs)
+        with host.function():
+            result = self._call(func, args, kwargs)
+        places = (*args, *kwargs.values())
+        if func is _TENSOR.ipu or (func is _TENSOR.to and any(isinstance(a, torch.device) for a in places)):
+            host.move([result])
+        return result
+
+    def _call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         rule = FUNCTIONS.get(func)
         if rule is not None:
             tensors = tensors_in(args, kwargs)
-            if not any(_wrapped(t) for t in tensors) and self.tracer.involved(tensors):
+            if not any(_wrapped(t) for t in tensors) and (func is _TENSOR.ipu or self.tracer.involved(tensors)):
                 return rule(self.tracer, func, args, kwargs)
         return func(*args, **kwargs)
 

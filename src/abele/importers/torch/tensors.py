@@ -20,6 +20,7 @@ from abele.importers.torch import complexes
 from abele.importers.torch.calls import metas, on_meta, twin
 from abele.importers.torch.dtypes import machine_type, to_numpy
 from abele.importers.torch.emitter import Emitter
+from abele.importers.torch.host import Host
 from abele.importers.torch.origin import Origins
 from abele.importers.torch.storage import Place, Storages, place_of
 from abele.ir import DType, Operation, Origin, Port, TensorType, Value
@@ -45,11 +46,13 @@ class Tensors(TorchDispatchMode):
     Args:
         origins: says where each operation comes from.
         training: gradients will be taken, so that detached tensors must stop them.
+        device_apart: tensors of the host cannot be constants of the graph (see :class:`Host`).
     """
 
-    def __init__(self, origins: Origins, *, training: bool) -> None:
+    def __init__(self, origins: Origins, *, training: bool, device_apart: bool = False) -> None:
         super().__init__()
         self.origins, self.training = origins, training
+        self.host = Host(origins.where) if device_apart else None
         self.e = Emitter(self.lift_array, self.random_key)
         self.places = Storages(self.e)
         self.complexes = complexes.Complexes()
@@ -137,6 +140,14 @@ class Tensors(TorchDispatchMode):
             return self.places.read(tensor)
         return self._lift(tensor)
 
+    def output(self, tensor: torch.Tensor) -> Value:
+        """The value of a tensor that the program returns, which may be the host's."""
+        host, self.host = self.host, None
+        try:
+            return self.read(tensor)
+        finally:
+            self.host = host
+
     def _lift(self, tensor: torch.Tensor) -> Value:
         if tensor.device.type == "meta":
             constant = self._grasp(tensor)
@@ -147,6 +158,8 @@ class Tensors(TorchDispatchMode):
                 where=self.where(),
                 remedy="Register it as a parameter or buffer of the module, or create it on the CPU.",
             )
+        if self.host is not None:
+            self.host.refuse(tensor)
         key = (*place_of(tensor), tensor._version)
         if key not in self._lifted or not tensor.numel():
             value = self.lift_array(to_numpy(tensor))

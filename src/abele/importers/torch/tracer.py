@@ -46,6 +46,7 @@ class Tracer(Tensors):
     Args:
         origins: says where each operation comes from.
         training: gradients will be taken, so that detached tensors must stop them.
+        device_apart: tensors of the host cannot be constants of the graph (see :class:`Host`).
     """
 
     # Calls
@@ -251,6 +252,8 @@ class Tracer(Tensors):
             storage = one.untyped_storage()
             if storage._cdata not in given:
                 self._local.setdefault(storage._cdata, storage)
+        if self.host is not None:
+            self.host.made(tensors_in((result,), {}), tensors, lifted=call.name in ("lift", "lift_fresh"))
         return self.handle(result) if on_meta else result
 
     def _keep_before(self, storage: torch.UntypedStorage) -> None:
@@ -285,6 +288,8 @@ class Tracer(Tensors):
         if "empty" in func.overloadpacket.__name__:
             result.zero_()
         self._local.setdefault(result.untyped_storage()._cdata, result.untyped_storage())
+        if self.host is not None:
+            self.host.move([result])
         return result
 
     # The end

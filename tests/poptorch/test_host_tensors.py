@@ -1,0 +1,71 @@
+"""Tensors that a model did not make on the device, beside those that it did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import poptorch
+
+TABLE = torch.tensor([0.5, 1.5, 2.5, 3.5])
+
+
+class Of(torch.nn.Module):
+    """A model whose forward is the function given."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.held = torch.tensor([4.0, 3.0, 2.0, 1.0])
+        self.function = forward
+        self.loose = [torch.nn.Linear(4, 2)]
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+X = torch.tensor([1.0, 2.0, 3.0, 4.0])
+REFUSED = {
+    "legacy": (lambda _, x: torch.index_select(x, 0, torch.LongTensor([1, 0])), r"shape=\[2\], dtype=Long"),
+    "numpy": (lambda _, x: x + torch.from_numpy(np.ones(4, np.float32)), r"shape=\[4\], dtype=Float"),
+    "global": (lambda _, x: x * TABLE, r"shape=\[4\], dtype=Float"),
+    "computed": (lambda _, x: x * (TABLE[None] + 1).half(), r"shape=\[1, 4\], dtype=Half"),
+    "attribute": (lambda self, x: x * self.held, r"shape=\[4\], dtype=Float"),
+    "written": (lambda self, x: self.held.clone().add_(x), r"shape=\[4\], dtype=Float"),
+    "loose": (lambda self, x: self.loose[0](x), r"shape=\[2, 4\], dtype=Float"),
+}
+TAKEN = {
+    "tensor": lambda _, x: torch.index_select(x, 0, torch.tensor([1, 0])),
+    "as_tensor": lambda _, x: x + torch.as_tensor(np.ones(4, np.float32)),
+    "new_tensor": lambda _, x: x + x.new_tensor([1.0, 2.0, 3.0, 4.0]),
+    "index": lambda _, x: x[[2, 0]],
+    "like": lambda self, x: x + torch.ones_like(self.held),
+    "made": lambda _, x: x * torch.arange(16.0).reshape(4, 4) + torch.eye(4),
+    "number": lambda _, x: x * TABLE[1] + torch.tensor(2.0),
+    "moved": lambda self, x: x * self.held.to(x.device),
+    "type": lambda self, x: x.to(self.held),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_tensor_of_the_host_is_refused_beside_one_of_the_device(case):
+    forward, what = REFUSED[case]
+    with pytest.raises(poptorch.Error, match=r"Expected an IPU tensor but got tensor\(device=cpu, .*" + what) as error:
+        poptorch.inferenceModel(Of(forward))(X)
+    assert "test_host_tensors.py" in str(error.value) and "buffer" in str(error.value)
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_the_model_makes_itself_is_on_the_device(case):
+    model = Of(TAKEN[case])
+    torch.testing.assert_close(poptorch.inferenceModel(model)(X), model(X))
+
+
+def test_moved_by_ipu():
+    model = Of(lambda self, x: x * self.held.ipu() + TABLE.to("ipu"))
+    torch.testing.assert_close(poptorch.inferenceModel(model)(X), X * model.held + TABLE)
+
+
+def test_a_tensor_of_the_host_can_be_returned():
+    host, device = poptorch.inferenceModel(Of(lambda self, x: (self.held + TABLE, x + 1)))(X)
+    torch.testing.assert_close((host, device), (torch.tensor([4.5, 4.5, 4.5, 4.5]), X + 1))
