@@ -43,6 +43,8 @@ TAKEN = {
     "made": lambda _, x: x * torch.arange(16.0).reshape(4, 4) + torch.eye(4),
     "number": lambda _, x: x * TABLE[1] + torch.tensor(2.0),
     "moved": lambda self, x: x * self.held.to(x.device),
+    "type_as": lambda self, x: x * self.held.type_as(x),
+    "to a tensor": lambda self, x: x.half() * TABLE.to(x.half()),
     "type": lambda self, x: x.to(self.held),
 }
 

@@ -7,6 +7,7 @@ dispatcher (``tolist``), and some would show that tensors are on the meta device
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,15 @@ class Functions(TorchFunctionMode):
             return self._call(func, args, kwargs)
         with host.function():
             result = self._call(func, args, kwargs)
-        places = (*args, *kwargs.values())
-        if func is _TENSOR.ipu or (func is _TENSOR.to and any(isinstance(a, torch.device) for a in places)):
-            host.move([result])
+        if func is _TENSOR.ipu or (
+            func in (_TENSOR.to, _TENSOR.type_as) and self._names_device((*args[1:], *kwargs.values()))
+        ):
+            host.move([self.tracer.grasp(result)])
         return result
+
+    def _names_device(self, places: Sequence[Any]) -> bool:
+        """Whether one of these arguments is the device, or a tensor there."""
+        return any(isinstance(p, torch.device) for p in places) or self.tracer.involved(tensors_in(places, {}))
 
     def _call(self, func: Any, args: tuple, kwargs: dict) -> Any:
         rule = FUNCTIONS.get(func)

@@ -33,7 +33,8 @@ class Host:
 
     On the device are the results of torch's functions (``torch.tensor``, ``torch.arange``) whose operands are, and what
     is moved there. On the host are the others: tensors of before, and those from ``torch.LongTensor([1, 0])`` or
-    ``torch.from_numpy(a)``, which are made without a function of torch's. A number (no dimensions) may come from anywhere.
+    ``torch.from_numpy(a)``, which are made without a function of torch's. A number (no dimensions) may come from
+    anywhere.
 
     Args:
         where: the user's line, for messages.
@@ -74,11 +75,11 @@ class Host:
             return
         dtype = _NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
         raise Unsupported(
-            f"Expected an IPU tensor but got tensor(device=cpu, shape={list(tensor.shape)}, dtype={dtype}), which was not "
-            "made on the device by this model and would be frozen as it is now",
+            f"Expected an IPU tensor but got tensor(device=cpu, shape={list(tensor.shape)}, dtype={dtype}): this model "
+            "did not make it on the device, so that it would be frozen as it is now",
             where=self._where(),
-            remedy="Register it as a buffer or parameter, give it as an argument, move it with .to(x.device), or make it "
-            "in forward with torch.tensor (torch.LongTensor, torch.from_numpy and the like make tensors of the host).",
+            remedy="Register it as a buffer or parameter, give it as an argument, move it with .to(x.device), or make "
+            "it in forward with torch.tensor (torch.LongTensor, torch.from_numpy and the like make it on the host).",
         )
 
     def _knows(self, tensor: torch.Tensor) -> bool:

@@ -150,7 +150,7 @@ class Tensors(TorchDispatchMode):
 
     def _lift(self, tensor: torch.Tensor) -> Value:
         if tensor.device.type == "meta":
-            constant = self._grasp(tensor)
+            constant = self.grasp(tensor)
             if constant is not tensor:
                 return self._lift(constant)
             raise Unsupported(
@@ -302,7 +302,7 @@ class Tensors(TorchDispatchMode):
         self._handles[handle.untyped_storage()._cdata] = (constant, handle.untyped_storage())
         return handle
 
-    def _grasp(self, data: Any) -> Any:
+    def grasp(self, data: Any) -> Any:
         """Arguments with constants in the place of their handles."""
         if isinstance(data, torch.Tensor):
             if data.device.type != "meta":
@@ -312,7 +312,7 @@ class Tensors(TorchDispatchMode):
                 return data
             return found[0].as_strided(data.shape, data.stride(), data.storage_offset())
         if isinstance(data, tuple | list):
-            return type(data)(self._grasp(d) for d in data)
+            return type(data)(self.grasp(d) for d in data)
         if isinstance(data, dict):
-            return {k: self._grasp(v) for k, v in data.items()}
+            return {k: self.grasp(v) for k, v in data.items()}
         return data

@@ -59,7 +59,7 @@ class Tracer(Tensors):
     def _dispatch(self, func: Any, args: tuple, kwargs: dict) -> Any:
         call = describe(func)
         if self._handles:
-            args, kwargs = self._grasp(args), self._grasp(kwargs)
+            args, kwargs = self.grasp(args), self.grasp(kwargs)
         tensors = tensors_in(args, kwargs)
         if call.kind == "reshape" and not args[0].is_complex():
             return self._reshape_in_place(func, call, args, kwargs)
