@@ -169,35 +169,32 @@ export function addressMap(seen) {
     label: `Addresses on tile ${placed.tile} over the program: across the address, down the moments; what is empty is free`,
     draw(g, width, height) {
       const top = topOf(seen), kinds = tensors.categories.distinct;
-      const short = new Uint8Array(width * height); // pixels of those that are there for less than one: there may be 100,000 of them
       g.fillStyle = colour("idle");
       g.fillRect(0, 0, width, height);
+      // There may be 100,000 of them: each kind is a picture of whole pixels, which is hatched at once.
+      const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer), sheet = new OffscreenCanvas(width, height);
+      const mask = /** @type {OffscreenCanvasRenderingContext2D} */ (sheet.getContext("2d"));
+      g.imageSmoothingEnabled = false;
       kinds.forEach((name, kind) => {
-        g.fillStyle = fill(g, ...look(name));
-        short.fill(0);
-        let before = -1; // where the last narrow one begins, and how high it is, as one number
-        g.beginPath();
-        for (const at of byKind.of(kind)) {
-          const i = placed.rows[at];
-          const x = (placed.address[i] * width) / top, y = (placed.first[i] * height) / moments;
+        const members = byKind.of(kind);
+        if (!members.length) return;
+        pixels.fill(0);
+        let before = -1; // where the last narrow one is
+        for (const at of members) {
+          const i = placed.rows[at], x = (placed.address[i] * width) / top, y = (placed.first[i] * height) / moments;
           const w = (placed.bytes[i] * width) / top, high = ((placed.last[i] + 1 - placed.first[i]) * height) / moments;
-          if (high <= 1) {
-            const row = Math.floor(y) * width;
-            short.fill(1, row + Math.floor(x), row + Math.max(Math.floor(x) + 1, Math.round(x + w)));
-            continue;
-          }
-          const narrow = w < 1 ? (Math.floor(y) * width + Math.floor(x)) * height + Math.floor(high) : -1;
-          if (narrow >= 0 && narrow === before) continue; // beside the one before, on the same pixels
+          const left = Math.floor(x), right = Math.max(left + 1, Math.round(x + w) - (w > 3 ? 1 : 0));
+          const first = Math.floor(y), stop = Math.min(height, Math.max(first + 1, Math.round(y + high) - (high > 4 ? 1 : 0)));
+          const narrow = right - left === 1 ? (first * width + left) * (height + 1) + stop : -1;
+          if (narrow >= 0 && narrow === before) continue; // on the same pixels as the one before
           before = narrow;
-          g.rect(x, y, Math.max(1, w - (w > 3 ? 1 : 0)), Math.max(1, high - (high > 4 ? 1 : 0)));
+          for (let row = first; row < stop; row++) pixels.fill(0xffffffff, row * width + left, row * width + Math.min(width, right));
         }
-        for (let at = short.indexOf(1), end; at >= 0; at = short.indexOf(1, end)) {
-          const row = Math.floor(at / width);
-          end = short.indexOf(0, at);
-          end = Math.min((row + 1) * width, end < 0 ? short.length : end);
-          g.rect(at - row * width, row, end - at, 1);
-        }
-        g.fill();
+        mask.putImageData(image, 0, 0);
+        mask.globalCompositeOperation = "source-in";
+        mask.fillStyle = fill(g, ...look(name));
+        mask.fillRect(0, 0, width, height);
+        g.drawImage(sheet, 0, 0);
       });
       const chosen = seen.chosen();
       g.strokeStyle = colour("ink");
