@@ -238,7 +238,7 @@ MORE = (
         f"{PYG}/2_a_worked_example",
         "2_a_worked_example_code_only.py",
         "classes of nodes (seven)",
-        (r"Test accuracy: ([\d.]+)%", 40.0),
+        (r"Test accuracy: ([\d.]+)%", 20.0),  # of its random start: 27 to 98 in 13 runs; guessing gives 14
     ),
     _graphs(
         "graphs packing",
