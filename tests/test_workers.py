@@ -27,6 +27,22 @@ def test_every_item_once(jobs: int) -> None:
     assert multiprocessing.active_children() == []
 
 
+def test_a_worker_that_has_grown_is_replaced(monkeypatch) -> None:
+    monkeypatch.setattr("abele.workers.GROWTH", 48 << 20)
+    kept = []
+
+    def grow(item: int) -> tuple[int, int]:
+        kept.append(b"x" * (20 << 20))
+        return item, os.getpid()
+
+    with Workers(grow, 2, no_death) as workers:
+        found = dict(workers.run(range(12)))
+        assert len(multiprocessing.active_children()) == 2
+    assert {place: item for place, (item, _) in found.items()} == {i: i for i in range(12)}
+    assert len({pid for _, pid in found.values()}) >= 4
+    assert multiprocessing.active_children() == []
+
+
 def test_what_is_raised_comes_back() -> None:
     def fail(item: int) -> str:
         raise ValueError(f"no {item}")
