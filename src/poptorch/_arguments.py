@@ -48,37 +48,59 @@ def know_custom_types(values: Iterable[Any] = ()) -> None:
         _pytree.register_pytree_node(kind, apart, together)
 
 
-def canonical(model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """The arguments as the signature of the model's ``forward`` has them, defaults filled in.
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a model's ``forward``.
 
-    Raises:
-        Error: when a parameter without a default is missing.
-        TypeError: when there are arguments that the signature does not take.
+    Attributes:
+        leaves: its tensors, without gradients.
+        structure: of ``(args, kwargs)`` as the signature has them, defaults filled in: two calls that say the same are
+            equal here.
+        spelled: the same tensors as the call was written. ``forward`` is called so, for what decorators and hooks
+            around it see depends on what is given by name.
     """
-    know_custom_types((*args, *kwargs.values()))
-    try:
-        signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):
-        return tuple(args), dict(kwargs)
-    bound = signature.bind_partial(*args, **kwargs)
-    for name, parameter in signature.parameters.items():
-        optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if not optional and parameter.default is parameter.empty and name not in bound.arguments:
-            raise Error(f"Mandatory parameter {name} missing: the model's forward takes {signature}.")
-    bound.apply_defaults()
-    return bound.args, bound.kwargs
+
+    leaves: list[torch.Tensor]
+    structure: tree.Structure
+    spelled: tree.Structure
+
+    @classmethod
+    def of(cls, model: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        """This call.
+
+        Raises:
+            Error: when a parameter without a default is missing.
+            TypeError: when there are arguments that the signature does not take.
+        """
+        know_custom_types((*args, *kwargs.values()))
+        try:
+            signature = inspect.signature(model.forward)
+        except (TypeError, ValueError):
+            leaves, structure = tree.flatten((tuple(args), dict(kwargs)))
+            return cls(_detached(leaves), structure, structure)
+        bound = signature.bind_partial(*args, **kwargs)
+        for name, parameter in signature.parameters.items():
+            optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if not optional and parameter.default is parameter.empty and name not in bound.arguments:
+                raise Error(f"Mandatory parameter {name} missing: the model's forward takes {signature}.")
+        bound.apply_defaults()
+        leaves, structure = tree.flatten((bound.args, bound.kwargs))
+        by_place = max(len(args), sum(p.kind is p.POSITIONAL_ONLY for p in signature.parameters.values()))
+        by_name = dict(zip(list(signature.parameters)[by_place:], bound.args[by_place:], strict=False)) | bound.kwargs
+        # A default that holds tensors is an input too, and has to be said.
+        by_name = {k: v for k, v in by_name.items() if k in kwargs or tree.flatten(v)[0]}
+        return cls(_detached(leaves), structure, tree.flatten((bound.args[:by_place], by_name))[1])
 
 
-def detached(structure: Any) -> Any:
-    """The arguments without gradients: none flows back through a compiled model."""
-    leaves, shape = tree.flatten(structure)
+def _detached(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors without gradients: none flows back through a compiled model."""
     if not any(t.requires_grad for t in leaves):
-        return structure
+        return leaves
     logger.warning(
         "Input tensor has requires_grad=True set. This tensor will be detached because backward pass via inputs is "
         "not supported."
     )
-    return tree.unflatten(shape, [t.detach() for t in leaves])
+    return [t.detach() for t in leaves]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,21 +175,23 @@ class Expected:
     """The arguments that a model was compiled for.
 
     Attributes:
-        structure: of ``(args, kwargs)`` in canonical form.
+        structure, spelled: as in :class:`Call`.
         shapes, dtypes: of each tensor of a whole call.
         names: of the positional arguments.
     """
 
     structure: tree.Structure
+    spelled: tree.Structure
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, model: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> Expected:
+    def of(cls, model: torch.nn.Module, call: Call) -> Expected:
         """Those of this call."""
-        leaves, structure = tree.flatten((args, kwargs))
-        return cls(structure, tuple(t.shape for t in leaves), tuple(t.dtype for t in leaves), _names(model, len(args)))
+        assert isinstance(call.structure, tree.Node) and isinstance(call.structure.items[0], tree.Node)
+        shapes, dtypes = tuple(t.shape for t in call.leaves), tuple(t.dtype for t in call.leaves)
+        return cls(call.structure, call.spelled, shapes, dtypes, _names(model, len(call.structure.items[0].items)))
 
     def leaf_names(self) -> list[str]:
         """What to call each tensor in messages."""
@@ -177,13 +201,13 @@ class Expected:
             found.append(".".join([self.names[int(head)] if kind == "0" else head, *rest]))
         return found
 
-    def match(self, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    def match(self, call: Call) -> list[torch.Tensor]:
         """The tensors of a later call, in the order of the first.
 
         Raises:
             Error: when the call differs in structure, shapes, types or values that are not tensors.
         """
-        leaves, given = tree.flatten((args, kwargs))
+        given = call.structure
         assert isinstance(self.structure, tree.Node) and isinstance(given, tree.Node)
         positional, keyword = self.structure.items
         now_positional, now_keyword = given.items
@@ -195,8 +219,8 @@ class Expected:
             )
         found: list[torch.Tensor] = []
         for name, a, b in zip(self.names, positional.items, now_positional.items, strict=True):
-            self._match(a, b, name, leaves, found)
-        self._match(keyword, now_keyword, "", leaves, found)
+            self._match(a, b, name, call.leaves, found)
+        self._match(keyword, now_keyword, "", call.leaves, found)
         return found
 
     def _match(

@@ -96,7 +96,7 @@ def write(
     path = os.path.join(filename, _NAME) if os.path.isdir(filename) else filename
     expected = program.expected
     examples = [torch.zeros(s, dtype=d) for s, d in zip(expected.shapes, expected.dtypes, strict=True)]
-    args, kwargs = tree.unflatten(expected.structure, examples)
+    args, kwargs = tree.unflatten(expected.spelled, examples)
     executable = program.compiled.executable
     contents = {
         "format": _FORMAT,

@@ -25,7 +25,7 @@ from abele.ir import Graph, Port, Value
 
 from . import _anchors, _hooks, _optimizer_spec, _outputs, _placement
 from ._anchors import LOSS, Anchors, stream_names
-from ._arguments import Batching, Expected
+from ._arguments import Batching, Call, Expected
 from ._compiling import (
     cache_of,
     compile_options,
@@ -206,8 +206,7 @@ def _made_up(array: np.ndarray) -> np.ndarray:
 def build(
     model: torch.nn.Module,
     options: Options,
-    args: tuple,
-    kwargs: dict[str, Any],
+    call: Call,
     *,
     training: bool,
     spec: OptimizerSpec | None,
@@ -219,7 +218,7 @@ def build(
     Args:
         model: the user's module, with its own tensors.
         options: of the wrapper.
-        args, kwargs: of the call, in canonical form.
+        call: the arguments.
         training: whether to train it.
         spec: the optimizer; None for inference, or where there is nothing to train.
         divided: give each weight its own numbers of the optimizer.
@@ -229,11 +228,10 @@ def build(
         Error: see the messages.
     """
     started = time.perf_counter()
-    expected, batching = Expected.of(model, args, kwargs), Batching.of(options)
-    leaves, shape = tree.flatten((args, kwargs))
-    _refuse_empty([*leaves, *model.parameters(), *model.buffers()])
+    expected, batching = Expected.of(model, call), Batching.of(options)
+    _refuse_empty([*call.leaves, *model.parameters(), *model.buffers()])
     micro_args, micro_kwargs = tree.unflatten(
-        shape, [batching.micro(name, t) for name, t in zip(expected.leaf_names(), leaves, strict=True)]
+        call.spelled, [batching.micro(name, t) for name, t in zip(expected.leaf_names(), call.leaves, strict=True)]
     )
     strategy = options._execution_strategy
     pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(strategy, ShardedExecution)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from . import _export, _hooks, _outputs, _popart_checks, optim
-from ._arguments import canonical, detached
+from ._arguments import Call
 from ._attachment import Attachment
 from ._errors import Error, require
 from ._host_weights import Link, link_of, plain_tensors
@@ -146,10 +146,9 @@ class PoplarExecutor(Attachment):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for calls with arguments like these, without running. A compiled model is compiled anew."""
-        args, kwargs = canonical(self._model, args, kwargs)
-        self._compile(*detached((args, kwargs)))
+        self._compile(Call.of(self._model, args, kwargs))
 
-    def _compile(self, args: tuple, kwargs: dict[str, Any], divided: bool = False) -> None:
+    def _compile(self, call: Call, divided: bool = False) -> None:
         """Compile anew. ``divided``: each weight has optimizer numbers of its own, whatever its group."""
         if self._program is not None:
             self._leave_device()
@@ -163,8 +162,7 @@ class PoplarExecutor(Attachment):
             self._program = build(
                 self._model,
                 self._options,
-                args,
-                kwargs,
+                call,
                 training=self._training,
                 spec=spec,
                 divided=divided,
@@ -239,7 +237,7 @@ class PoplarExecutor(Attachment):
             own, self._options = self._options, options
             try:
                 with contents.same_modes(self._model):
-                    self._compile(contents.args, contents.kwargs)
+                    self._compile(Call.of(self._model, contents.args, contents.kwargs))
             finally:
                 self._options = own
         if contents.rng_state is not None and self._attached:
@@ -257,11 +255,11 @@ class PoplarExecutor(Attachment):
             Error: when the arguments differ from those that the model was compiled for; see the messages.
             AssertionError: when a batch does not divide into micro-batches.
         """
-        args, kwargs = detached(canonical(self._model, args, kwargs))
+        call = Call.of(self._model, args, kwargs)
         if self._program is None:
-            self._compile(args, kwargs)
+            self._compile(call)
         program = self._require()
-        leaves = program.expected.match(args, kwargs)
+        leaves = program.expected.match(call)
         require(
             self._options.connection_type is not ConnectionType.Never,
             "Trying to run a model on an offline device: with ConnectionType.Never it can only be compiled.",
@@ -271,7 +269,7 @@ class PoplarExecutor(Attachment):
                 self._attach()
             if self._trainer.divides(program):
                 words = self.rng_state
-                self._compile(args, kwargs, divided=True)
+                self._compile(call, divided=True)
                 self.rng_state, program = words, self._require()
             self._before_run(program)
             mode, period = self._options.output_mode, self._options.output_return_period
