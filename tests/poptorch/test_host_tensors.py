@@ -68,6 +68,37 @@ def test_moved_by_ipu():
     torch.testing.assert_close(poptorch.inferenceModel(model)(X), X * model.held + TABLE)
 
 
+def test_tensors_say_where_they_are():
+    said = []
+
+    def forward(self, x):
+        said.extend((t.device.type, t.is_cpu, t.is_ipu) for t in (x, x + 1, torch.ones(3), self.own.weight))
+        said.append((self.held.device.type, self.held.is_cpu, self.held.is_ipu))
+        assert x.device == torch.ones(3).device == torch.device("ipu:0") and x.get_device() == 0
+        return self.own(x) + torch.zeros(4, device=x.device) + TABLE.to(device=x.device)
+
+    model = Of(forward)
+    model.own = torch.nn.Linear(4, 4)
+    result = poptorch.inferenceModel(model)(X)
+    assert said == [("ipu", False, True)] * 4 + [("cpu", True, False)]
+    torch.testing.assert_close(result, model.own(X) + TABLE)
+
+
+def test_what_a_model_keeps_by_device_is_made_on_each():
+    kept = {}
+
+    def forward(self, x):
+        if str(x.device) not in kept:
+            kept[str(x.device)] = self.own.weight * 2
+        return x + kept[str(x.device)]
+
+    model = Of(forward)
+    model.own = torch.nn.Linear(4, 4)
+    expected = model(X)
+    torch.testing.assert_close(poptorch.inferenceModel(model)(X), expected)
+    torch.testing.assert_close(model(X), expected)
+
+
 def test_a_tensor_of_the_host_can_be_returned():
     host, device = poptorch.inferenceModel(Of(lambda self, x: (self.held + TABLE, x + 1)))(X)
     torch.testing.assert_close((host, device), (torch.tensor([4.5, 4.5, 4.5, 4.5]), X + 1))

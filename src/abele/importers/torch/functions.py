@@ -35,16 +35,21 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if torch.is_autocast_enabled("cpu"):
+        if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "ipu")):
             raise Unsupported(
                 "torch.autocast is active in a captured model",
                 where=self.tracer.where(),
                 remedy="Cast the module or some of its layers with half(), and the tensors between them.",
             )
-        args, kwargs = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
         host = self.tracer.host
+        here = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
+        if func is torch.device and host is not None:
+            return func(*args, **kwargs)
+        args, kwargs = here
         if host is None:
             return self._call(func, args, kwargs)
+        if func in _SHOWN and (host.has(args[0]) or self.tracer.involved(args[:1])):
+            return _SHOWN[func]
         with host.function():
             result = self._call(func, args, kwargs)
         if func is _TENSOR.ipu or (
@@ -66,7 +71,7 @@ class Functions(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _here(self, value: Any) -> Any:
-        """The machine is where a model being captured is already: ``"ipu"`` becomes the device that tensors show.
+        """The machine is where a model being captured is already: ``"ipu"`` becomes the device that values are made on.
 
         Other accelerators are refused, whatever torch would say.
         """
@@ -86,6 +91,14 @@ class Functions(TorchFunctionMode):
 
 
 _DEVICE = re.compile(r"(ipu|xla|cuda|mps|xpu|hpu)(:\d+)?")
+_SHOWN: dict[Any, Any] = {
+    _TENSOR.device.__get__: torch.device("ipu:0"),
+    _TENSOR.get_device: 0,
+    _TENSOR.is_cpu.__get__: False,
+    _TENSOR.is_ipu.__get__: True,
+}
+"""What tensors on the device say of their place, where it is apart from the host: what a model keeps by device is not
+taken for the host's."""
 
 
 @function(_TENSOR.ipu)

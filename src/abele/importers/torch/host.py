@@ -62,7 +62,7 @@ class Host:
 
     def made(self, results: Iterable[torch.Tensor], operands: Iterable[torch.Tensor], *, lifted: bool) -> None:
         """A call gave ``results``. ``lifted``: it turned Python's data into a tensor."""
-        if bool(self._calls) if lifted else all(not t.dim() or self._knows(t) for t in operands):
+        if bool(self._calls) if lifted else all(not t.dim() or self.has(t) for t in operands):
             self.move(results)
 
     def refuse(self, tensor: torch.Tensor) -> None:
@@ -71,7 +71,7 @@ class Host:
         Raises:
             Unsupported: it is one.
         """
-        if not tensor.dim() or self._knows(tensor):
+        if not tensor.dim() or self.has(tensor):
             return
         dtype = _NAMES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
         raise Unsupported(
@@ -82,5 +82,6 @@ class Host:
             "it in forward with torch.tensor (torch.LongTensor, torch.from_numpy and the like make it on the host).",
         )
 
-    def _knows(self, tensor: torch.Tensor) -> bool:
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor is one of known values on the device."""
         return tensor.untyped_storage()._cdata in self._on_device
