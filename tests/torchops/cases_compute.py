@@ -23,6 +23,18 @@ def one(f, *args, **kw):
     return [case(f, *args, **kw)]
 
 
+def grouped(a, b, ends):
+    """Torch's own products of groups; in double, where it has none, one group after another."""
+    if a.dtype is not torch.float64:
+        return F.grouped_mm(a, b, offs=ends.int())
+    starts = [0, *ends[:-1]]
+    if b.dim() == 3:
+        return torch.cat([a[s:t] @ m for m, s, t in zip(b, starts, ends, strict=True)])
+    if a.dim() == 3:
+        return torch.cat([m @ b[:, s:t] for m, s, t in zip(a, starts, ends, strict=True)], 1)
+    return torch.stack([a[:, s:t] @ b[s:t] for s, t in zip(starts, ends, strict=True)])
+
+
 ELEMENTWISE = {
     "torch.abs": one(torch.abs, X) + one(torch.abs, Z),
     "torch.acos": one(torch.acos, SMALL),
@@ -190,6 +202,10 @@ PRODUCTS = {
     "torch.outer": one(lambda v, x: torch.outer(v, x[:, 0]), V, X),
     "torch.tensordot": one(lambda a, s: torch.tensordot(a, s, ([0, 2], [0, 1])), A, S),
     "torch.nn.functional.bilinear": one(F.bilinear, X, Y, normal(2, 5, 5), normal(2)),
+    "torch.nn.functional.grouped_mm": one(grouped, normal(8, 4), normal(3, 4, 4), torch.tensor([3, 3, 8]))
+    + one(grouped, normal(3, 4, 4), normal(4, 8), torch.tensor([1, 6, 8]))
+    + one(grouped, normal(4, 8), normal(8, 4), torch.tensor([4, 4, 8]))
+    + one(lambda a, b: a @ b if a.dtype is torch.float64 else F.grouped_mm(a, b), normal(2, 4, 8), normal(2, 8, 4)),
     "torch.nn.functional.linear": one(F.linear, X, Y, X[0, :3]) + one(F.linear, A, S[0].T),
 }
 

@@ -121,6 +121,21 @@ def test_a_matrix_without_an_answer_spoils_nothing_else() -> None:
     np.testing.assert_allclose(factor[1], np.eye(2))
 
 
+def test_integers_are_counted() -> None:
+    """As on other accelerators; torch's own way for the CPU refuses them."""
+    captured = capture(lambda i: torch.histc(i, 4, 0, 3), (K,))
+    assert next(iter(values_of(captured, (K,)).values())).tolist() == [0, 1, 1, 0]
+
+
+def test_rows_beyond_the_last_group_are_zero() -> None:
+    program = lambda r, w, o: F.grouped_mm(r, w, offs=o)  # noqa: E731
+    rows, weights, ends = normal(5, 4), normal(2, 4, 4), torch.tensor([1, 3], dtype=torch.int32)
+    (result,) = values_of(capture(program, (rows, weights, ends)), (rows, weights, ends)).values()
+    np.testing.assert_allclose(result[:1], rows[:1] @ weights[0], rtol=1e-5)
+    np.testing.assert_allclose(result[1:3], rows[1:3] @ weights[1], rtol=1e-5)
+    assert not result[3:].any()
+
+
 def test_a_failed_factorisation_is_told() -> None:
     matrices = torch.stack([torch.eye(3), -torch.eye(3), torch.diag(torch.tensor([1.0, 2.0, 0.0]))])
     captured = capture(lambda a: (torch.linalg.cholesky_ex(a).info, torch.linalg.inv_ex(a).info), (matrices,))

@@ -256,3 +256,39 @@ def istft(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torch.Tensor:
     if end > whole:
         result = torch.nn.functional.pad(result, (0, end - whole))
     return result if batched else result[0]
+
+
+@raw("_grouped_mm")
+def grouped_mm(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> torch.Tensor:
+    with tracer:
+        return _grouped(*args, **kwargs)
+
+
+def _grouped(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Products of groups, such as the rows of ``a`` for each expert's weights: group ``g`` ends before ``offs[g]``.
+
+    Which rows (``b`` has three dimensions), columns (``a`` has) or terms are a group's is known at run time alone. So
+    each group is computed over all of them, with zeros in the place of those of the others, and all groups in one
+    product.
+    """
+    if bias is not None:
+        raise RuntimeError("grouped_mm: a bias is not supported by torch either. Add it afterwards.")
+    if offs is None:
+        return (a @ b).to(out_dtype or a.dtype)
+    split = b if a.dim() == 3 else a.T if b.dim() == 3 else a
+    place, ends = torch.arange(split.shape[-1]), offs[:, None]
+    inside = (place < ends) & (place >= torch.cat([torch.zeros_like(ends[:1]), ends[:-1]]))
+    wide = torch.where(inside[:, None], split, 0)  # group, what is kept of each, what is split
+    if b.dim() == 3:
+        product = wide.flatten(0, 1).T @ b.flatten(0, 1)
+    elif a.dim() == 3:
+        product = a.transpose(0, 1).flatten(1) @ wide.flatten(0, 1)
+    else:
+        product = wide @ b
+    return product.to(out_dtype or a.dtype)

@@ -255,8 +255,13 @@ def pdist(e: Emitter, x: Value, p: float = 2) -> Value:
 
 @rule("histc")
 def histc(e: Emitter, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
-    """Counts in bins of one width between two bounds, those of the values where both are alike."""
+    """Counts in bins of one width between two bounds, those of the values where both are alike.
+
+    Integers are counted too, as on other accelerators (not on the CPU), through f32.
+    """
     x = e.reshape(x, (x.type.size,))
+    if not x.dtype.is_float:
+        return e.cast(histc(e, e.cast(x, DType.F32), bins, min, max), x.dtype)
     low, high = (e.number(v, x.dtype) for v in (min, max))
     if min == max:
         low, high = (e.emit(f"reduce_{n}", x, axes=(0,), keep=False) for n in ("min", "max"))
