@@ -229,7 +229,7 @@ def build(
     """
     started = time.perf_counter()
     expected, batching = Expected.of(model, call), Batching.of(options)
-    _refuse_empty([*call.leaves, *model.parameters(), *model.buffers()])
+    _refuse_empty(call.leaves)
     micro_args, micro_kwargs = tree.unflatten(
         call.spelled, [batching.micro(name, t) for name, t in zip(expected.leaf_names(), call.leaves, strict=True)]
     )
@@ -346,8 +346,8 @@ def _refuse_empty(tensors: Iterable[torch.Tensor]) -> None:
     for tensor in tensors:
         if not tensor.numel():
             raise Error(
-                f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input, parameter or buffer "
-                "without elements cannot be kept on the device."
+                f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)}): an input without elements "
+                "cannot be cut into micro-batches."
             )
 
 

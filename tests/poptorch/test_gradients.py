@@ -157,3 +157,33 @@ def test_embedding_scales_gradients_by_frequency() -> None:
 def test_an_input_without_elements_is_refused_as_the_vendors_package_does() -> None:
     with pytest.raises(poptorch.Error, match=r"Zero-sized tensors are unsupported \(Got shape \[0, 3\]\)"):
         poptorch.inferenceModel(nn.Linear(3, 2))(torch.empty(0, 3))
+
+
+class WithoutTokens(nn.Module):
+    """A parameter and a buffer without elements, as a vision transformer has that adds no tokens of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.mix = nn.Parameter(torch.empty(1, 0, 3)), nn.Linear(3, 3)
+        self.none: torch.Tensor
+        self.register_buffer("none", torch.zeros(0, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.mix(torch.cat([self.tokens.expand(len(x), -1, -1), x], 1))
+        return poptorch.identity_loss(y.square().mean() + torch.sum(self.none), "none")
+
+
+def test_weights_without_elements_are_kept() -> None:
+    torch.manual_seed(0)
+    model = WithoutTokens()
+    plain, x = copy.deepcopy(model), torch.randn(2, 4, 3)
+    ours = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9))
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.5, momentum=0.9)
+    for _ in range(3):
+        theirs.zero_grad()
+        expected = plain(x)
+        expected.backward()
+        theirs.step()
+        torch.testing.assert_close(ours(x), expected.detach())
+    assert model.tokens.shape == (1, 0, 3) and model.none.shape == (0, 2)
+    torch.testing.assert_close(model.mix.weight, plain.mix.weight)
