@@ -354,6 +354,18 @@ def test_hoist_moves_what_weights_alone_decide():
         np.testing.assert_allclose(c, a, rtol=1e-6)
 
 
+def test_what_reads_something_that_stays_is_not_hoisted():
+    """The wide one would take tile memory for good, so it stays, and its exponential that is summed with it."""
+    b = Builder("net")
+    x, w = b.input(f32(512, 4), "data", "x"), b.input(f32(1, 4), "state", "w")
+    wide = b.expand(w, shape=(512, 4))
+    total = b.reduce_sum(b.exp(wide), axes=(0,))
+    graph = b.finish([b.add(b.add(x, wide), total)], [Port("anchor", "y")])
+    after, _ = run_passes(graph, [Hoist(), DeadCode()])
+    inputs = random_inputs(graph)
+    np.testing.assert_allclose(evaluate(after, inputs)[0], evaluate(graph, inputs)[0], rtol=1e-6)
+
+
 def test_nothing_to_hoist_leaves_the_graph_alone():
     graph = layered()
     assert run_passes(graph, [Hoist()])[0] is graph

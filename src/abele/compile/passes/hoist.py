@@ -56,8 +56,7 @@ class Hoist:
         given, graph = graph, graph.replace(operations=tuple(operations), outputs=outputs)
         wanted = _wanted(graph, moved)
         while larger := [op for op in moved if _grows(op) and any(v in wanted for v in op.results)]:
-            for op in larger:
-                del moved[op]
+            moved = _without(moved, larger)
             wanted = _wanted(graph, moved)
         if not wanted:
             return given
@@ -78,6 +77,18 @@ def _can_move(op: Operation, fixed: set[Value], constants: Container[Value]) -> 
 
 def _grows(op: Operation) -> bool:
     return sum(v.type.bytes for v in op.results) > sum(v.type.bytes for v in op.operands) + _SLACK
+
+
+def _without(moved: dict[Operation, None], staying: list[Operation]) -> dict[Operation, None]:
+    """Those that move where ``staying`` do not, nor what reads these."""
+    rest: dict[Operation, None] = {}
+    apart: set[Value] = set()
+    for op in moved:
+        if op in staying or any(v in apart for v in op.operands):
+            apart.update(op.results)
+        else:
+            rest[op] = None
+    return rest
 
 
 def _wanted(graph: Graph, moved: dict[Operation, None]) -> list[Value]:
