@@ -270,14 +270,14 @@ class LivenessStep:
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> LiveMemory:
         """On the tiles of one IPU, counted over all replicas."""
-        ipu %= self._liveness.data.ipus
+        ipu = self._liveness.data.ipu(ipu)
         moment = int(self._liveness.moment[self._place])
         return LiveMemory(self._liveness.data, moment, int(self._liveness.bytes[ipu, moment]), ipu)
 
     def notAlwaysLiveMemoryForTile(self, tile: int) -> LiveMemory:
         """On one of all tiles."""
         data, moment = self._liveness.data, int(self._liveness.moment[self._place])
-        ipu, own = data.place(tile)
+        _, ipu, own = data.place(tile)
         return LiveMemory(data, moment, int(self._liveness.of_tile(ipu, own)[moment]), ipu, own)
 
 
@@ -359,7 +359,7 @@ class CompilationReport:
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         """The same on one of all tiles."""
         data = self._data
-        ipu, own = data.place(tile)
+        _, ipu, own = data.place(tile)
         held, on = data.on_tile(own), np.maximum(data.numbers("tensors", "ipu"), 0)
         rows = np.flatnonzero((data.numbers("tensors", "always") != 0) & (on == ipu) & (held > 0)).tolist()
         return [Variable(data, row, int(held[row])) for row in rows]

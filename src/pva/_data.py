@@ -34,6 +34,14 @@ def missing(field: str, why: str) -> property:
     return property(raises, doc=f"Not in a report of Abele. {why}")
 
 
+def _one_of(count: int, number: int, what: str) -> int:
+    """The number of one of so many; -1 is the last one, as in a list."""
+    try:
+        return range(count)[number]
+    except IndexError:
+        raise IndexError(f"There is no {what} {number}: the report has {count}, counted from 0.") from None
+
+
 class Lazy(Sequence[Item], Generic[Item]):
     """A list of so many items, each made when it is asked for."""
 
@@ -140,10 +148,22 @@ class Data:
         source = self.words("tensors", "source")[row]
         return source.replace(".", "/") if source else self.words("tensors", "name")[row]
 
-    def place(self, tile: int) -> tuple[int, int]:
-        """The IPU of a replica, and the tile on it, of one of all tiles of all replicas."""
-        tile = range(self.ipus * self.tiles * self.replicas)[tile] % (self.ipus * self.tiles)
-        return divmod(tile, self.tiles)
+    def place(self, tile: int) -> tuple[int, int, int]:
+        """The replica, the IPU of it and the tile on that, of one of all tiles of all replicas.
+
+        Raises:
+            IndexError: there is no such tile.
+        """
+        ipu, own = divmod(_one_of(self.ipus * self.tiles * self.replicas, tile, "tile"), self.tiles)
+        return *divmod(ipu, self.ipus), own
+
+    def ipu(self, ipu: int) -> int:
+        """The IPU of a replica, of one of all IPUs of all replicas.
+
+        Raises:
+            IndexError: there is no such IPU.
+        """
+        return _one_of(self.ipus * self.replicas, ipu, "IPU") % self.ipus
 
     def on_tile(self, tile: int) -> np.ndarray:
         """Bytes of each storage (rows of ``tensors``), all copies, on a tile of its IPU, ``int64[rows]``."""

@@ -159,8 +159,7 @@ class LoweredVariables:
     def forTile(self, tile: int) -> list[LoweredVariable]:
         """The variables on one tile of all."""
         data = self.data
-        ipu, own = data.place(tile)
-        replica = tile // (data.ipus * data.tiles)
+        replica, ipu, own = data.place(tile)
         rows = np.flatnonzero((self._ipu == ipu) & (self.count > 0) & (data.on_tile(own) > 0)).tolist()
         found = []
         for row in rows:

@@ -199,11 +199,28 @@ def test_lowered_variables_are_the_variables_tile_by_tile(report: pva.Report) ->
         by_tile[var.tileId][var.id] = var.bytes
     replicas = compilation.target.numReplicas
     assert all(size == variable.size * replicas for variable, size in sizes.items())
-    for tile in (0, 5, tiles - 1):
+    for tile in (0, 5, tiles - 1, -1, -tiles):
         assert {var.id: var.bytes for var in lowered.forTile(tile)} == by_tile[tile]
     middle = lowered.allBriefVars[len(everything) // 2]
     other = everything[len(everything) // 2]
     assert (middle.id, middle.tileId, middle.bytes) == (other.id, other.tileId, other.bytes)
+
+
+def test_a_tile_or_an_ipu_that_is_not_there_is_named(report: pva.Report) -> None:
+    compilation = report.compilation
+    step, target = compilation.livenessProgramSteps[0], compilation.target
+    tiles, ipus = target.numTiles, target.numTiles // target.tilesPerIpu
+    for of in (
+        compilation.loweredVariables.forTile,
+        compilation.alwaysLiveVariablesForTile,
+        step.notAlwaysLiveMemoryForTile,
+    ):
+        for tile in (tiles, -tiles - 1):
+            with pytest.raises(IndexError, match=f"There is no tile {tile}: the report has {tiles}"):
+                of(tile)
+    with pytest.raises(IndexError, match=f"There is no IPU {ipus}: the report has {ipus}"):
+        step.notAlwaysLiveMemoryForIpu(ipus)
+    assert step.notAlwaysLiveMemoryForIpu(-1).bytes == step.notAlwaysLiveMemoryForIpu(ipus - 1).bytes
 
 
 def test_lowered_variables_are_live_when_the_tile_is_charged_for_them(report: pva.Report) -> None:
