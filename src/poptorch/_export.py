@@ -72,7 +72,7 @@ class Contents:
             Cache(folder).put(self.key, self.schedule)
             own = options.clone()
             own.enableExecutableCaching(folder)
-            own._freeze()
+            own._set_frozen(True)
             yield own
 
 

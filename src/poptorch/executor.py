@@ -76,6 +76,21 @@ def _linked(executor: PoplarExecutor) -> Link:
     return Link(model, executor.copyWeightsToHostIfNeeded, executor.destroy, executor._group)
 
 
+def _refuse_accumulation(options: Options) -> None:
+    if options.Training.gradient_accumulation == 1:
+        return
+    raise Error(
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
+        "(1) when running a poptorch.inferenceModel()."
+        + (
+            " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run "
+            "for pipelined execution instead."
+            if options._execution_strategy.kind == "pipelined"
+            else ""
+        )
+    )
+
+
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
     """An executor from a file that ``save`` or ``compileAndExport`` wrote with the model in it.
 
@@ -105,21 +120,15 @@ class PoplarExecutor(Attachment):
     def __init__(
         self, model: torch.nn.Module, options: Options, training: bool, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
-        if not training and options.Training.gradient_accumulation != 1:
-            raise Error(
-                "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value "
-                "(1) when running a poptorch.inferenceModel()."
-                + (
-                    " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run "
-                    "for pipelined execution instead."
-                    if options._execution_strategy.kind == "pipelined"
-                    else ""
-                )
-            )
+        if not training and not options._accumulation_commanded:
+            _refuse_accumulation(options)
+        fed = options._is_frozen
         options._freeze()
         self._options = options.clone()
         self._options.set(output_mode=_outputs.resolved(options.output_mode, training))
-        self._options._freeze()
+        if not training:
+            self._options._for_inference(fed)
+        self._options._set_frozen(True)
         self._user_model = model
         # A copy of the root alone: whether it is in training mode is decided now; all below it is shared.
         self._model = copy.copy(model)
@@ -356,7 +365,7 @@ class PoplarExecutor(Attachment):
             )
         self._options._unfreeze()
         training.setMeanAccumulationAndReplicationReductionStrategy(running)
-        self._options._freeze()
+        self._options._set_frozen(True)
 
     # -- the end ---------------------------------------------------------------------------------------
 

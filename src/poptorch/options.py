@@ -131,6 +131,8 @@ class Options(OptionsDict):
     ``abele run --options FILE`` is applied last, and again when the options freeze: it has the last word.
     """
 
+    _accumulation_commanded = False
+
     def __init__(self) -> None:
         self._jit = _JitOptions()
         self._popart = _PopartOptions()
@@ -488,10 +490,26 @@ class Options(OptionsDict):
         return result
 
     def _load_commanded(self) -> None:
-        commanded = session.current()
+        commanded, own = session.current(), self._training.gradient_accumulation
+        self._training.set(gradient_accumulation=None)
         if commanded.options_file is not None:
             self.loadFromFile(str(commanded.options_file))
         _config_file.load_lines(self, commanded.option_lines, "the command line")
+        self._accumulation_commanded = self._training.gradient_accumulation is not None
+        if not self._accumulation_commanded:
+            self._training.set(gradient_accumulation=own)
+
+    def _for_inference(self, fed: bool) -> None:
+        """Leave out an accumulation that the command line asked for: it is about the programs that train.
+
+        Args:
+            fed: a data loader, or another model, has these options too. A call then brings so many micro-batches, which
+                become device iterations.
+        """
+        if self._accumulation_commanded:
+            if fed:
+                self.set(device_iterations=self.device_iterations * self._training.gradient_accumulation)
+            self._training.set(gradient_accumulation=1)
 
     def _freeze(self) -> None:
         if not self._is_frozen:

@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from abele.compile.session import Session, opened
+from abele.machine import find_system
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,6 +25,16 @@ def loaded(path: str):
 
 def test_digits_learn_as_in_plain_torch():
     accuracy, difference = loaded("examples/digits.py").main()
+    assert accuracy >= 97
+    assert difference <= 1e-4
+
+
+@pytest.mark.parametrize(
+    "lines", [("replicationFactor(4)", "Training.gradientAccumulation(8)"), ("deviceIterations(2)",)]
+)
+def test_digits_learn_with_advised_options(lines: tuple[str, ...]):
+    with opened(Session(find_system("m2000"), option_lines=lines)):
+        accuracy, difference = loaded("examples/digits.py").main()
     assert accuracy >= 97
     assert difference <= 1e-4
 
@@ -38,8 +53,6 @@ def test_the_twin_of_a_compiled_operation():
 
 
 def test_a_chip_of_ones_own():
-    from abele.machine import find_system
-
     system = find_system(f"{ROOT / 'examples/my_chip.py'}:system")
     assert system.chip.estimate("Gather", rows=128, row_elements=64) == 40 + 128 * 10
 

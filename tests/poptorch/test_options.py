@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import poptorch
+from abele.compile.session import Session, opened
+from abele.machine.system import find_system
 from poptorch import _logging, _options_effects
 
 
@@ -258,3 +260,26 @@ def test_hardware_is_what_the_environment_says(monkeypatch):
 def test_values_of_another_kind_are_named(method: str, given: tuple, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         getattr(poptorch.Options(), method)(*given)
+
+
+def test_an_accumulation_that_is_commanded_is_not_for_inference():
+    """``abele run --option`` reaches all models of a program: those that train, and those that are tried between."""
+    module, system = torch.nn.Linear(3, 2), find_system("m2000")
+    x, data = torch.ones(8, 3), torch.utils.data.TensorDataset(torch.arange(24.0).reshape(8, 3))
+    with opened(Session(system, option_lines=("Training.gradientAccumulation(4)", "replicationFactor(2)"))):
+        own = poptorch.inferenceModel(module, poptorch.Options())
+        torch.testing.assert_close(own(x), module(x))
+        assert own.options.Training.gradient_accumulation == own.options.device_iterations == 1
+        options = poptorch.Options()
+        loader = poptorch.DataLoader(options, data)
+        fed = poptorch.inferenceModel(module, options)
+        (batch,) = next(iter(loader))
+        torch.testing.assert_close(fed(batch), module(batch))
+        assert (len(batch), fed.options.device_iterations, options.Training.gradient_accumulation) == (8, 4, 4)
+        options = poptorch.Options()
+        options.Training.gradientAccumulation(2)
+        assert poptorch.trainingModel(torch.nn.Linear(3, 2), options).options.Training.gradient_accumulation == 4
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(2)
+    with pytest.raises(poptorch.Error, match="gradientAccumulation to 1"):
+        poptorch.inferenceModel(module, options)
