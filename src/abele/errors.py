@@ -25,7 +25,8 @@ class AbeleError(Exception):
         self.what, self.where, self.remedy = what, where, remedy
         place = f" At {where}." if where else ""
         todo = f" {remedy}" if remedy else ""
-        super().__init__(f"{what.rstrip('.')}.{place}{todo}")
+        end = "" if what.endswith(("?", "!")) else "."
+        super().__init__(f"{what.rstrip('.')}{end}{place}{todo}")
 
 
 class Unsupported(AbeleError):
@@ -113,5 +114,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
+        alike = [difflib.SequenceMatcher(None, name, c).ratio() for c in close]
+        close = [c for c, a in zip(close, alike, strict=True) if a > max(alike) - 0.2]  # none beside a much closer one
         return f"Did you mean {' or '.join(repr(c) for c in close)}?"
     return f"Known: {', '.join(names)}." if len(names) <= 40 else ""

@@ -87,7 +87,8 @@ class OptionsDict:
 
     def _unknown(self, name: str) -> AttributeError:
         known = {n for n in [*self._values, *dir(type(self))] if not n.startswith("_")}
-        return AttributeError(f"{type(self).__name__} has no option {name!r}. {suggest(name, known)}".rstrip())
+        message = f"{type(self).__name__} has no option {name!r}. {suggest(name, known)}".rstrip()
+        return AttributeError(message, name="", obj=None)  # named, Python would add a suggestion of its own
 
     def __call__(self, option: str) -> Any:
         return getattr(self, option)

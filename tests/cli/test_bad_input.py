@@ -43,6 +43,8 @@ ON_ONE_LINE = {
     "too few IPUs": (["profile", "mlp", "--replicas", "8"], "8 IPUs", "larger system"),
     "too many stages": (["profile", "mlp", "--small", "--stages", "9", "--system", "pod16"], "9 stages", "at most 5"),
     "no program": (["run", "nowhere.py"], "nowhere.py", "Python file"),
+    "an option in the place of the program": (["run", "--sytem", "m2000", "x.py"], "--sytem", "'--system'"),
+    "no system of that name in the file": (["profile", "mlp", "--system", f"{MODELS}:tigth"], "tigth", "'tight'"),
     "no model file": (["profile", "nowhere.py:model"], "nowhere.py", "file.py:function"),
     "no function": (["profile", str(MODELS)], "models.py", "file.py:function"),
     "unknown function": (["profile", f"{MODELS}:goood"], "goood", "'good'"),
@@ -287,3 +289,17 @@ def test_a_message_of_torch_ends_before_its_frames(abele) -> None:
     )
     told = abele("profile", "mine.py:net", "--batch", str(10**20)).one_paragraph()
     assert "mine.py:3" in told and "frame #" not in told
+
+
+def test_an_option_that_goes_to_the_program_is_told(tmp_path, capsys):
+    script = tmp_path / "program.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\n")
+    main(["run", str(script), "--sytem", "m2000", "--epochs", "3"])
+    said = capsys.readouterr()
+    assert "['--sytem', 'm2000', '--epochs', '3']" in said.out
+    assert "--sytem is passed on" in said.err and "'--system'" in said.err and "--epochs" not in said.err
+
+
+def test_the_version(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out.startswith("abele 0.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from abele import __version__
 from abele.cli import inspect, profile, report, run, sweep, tune, validate, view
 from abele.cli.common import console, fail
 from abele.errors import AbeleError, InvalidOption
@@ -22,6 +23,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        console().print(f"abele {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _abele(
+    version: bool = typer.Option(
+        False, "--version", metavar="", help="Print the version.", callback=_say_version, is_eager=True
+    ),
+) -> None:
+    """Options of no command."""
+
+
 run.register(app)
 profile.register(app)
 report.register(app)

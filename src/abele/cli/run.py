@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import runpy
 import shlex
 import sys
@@ -32,7 +33,7 @@ from abele.cli.common import (
 )
 from abele.cli.live import recorded, tell_end
 from abele.cli.profile import show_fit
-from abele.errors import AbeleError, InvalidOption, UserProgramError
+from abele.errors import AbeleError, InvalidOption, UserProgramError, suggest
 from abele.user import is_own
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def run(
     from abele.ops.plans.planning import PlanOptions
     from abele.tune.options_file import read_lines, read_options
 
-    if not script.is_file():
-        raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
+    _look_for_mistyped(context, script)
     if options is not None:
         read = read_options(options, train=True)  # a file that cannot be read is refused before the program runs
         if "system" in read and not was_given(context, "system"):
@@ -116,6 +116,23 @@ def run(
     if isinstance(stop.__cause__, Exception):
         sys.stderr.write(_lines_of(stop.__cause__, everything=all_lines))
     raise stop
+
+
+def _look_for_mistyped(context: typer.Context, script: Path) -> None:
+    """Refuse what is no program; say where an option that goes to the program looks like one of the command."""
+    known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+    if str(script).startswith("-"):
+        remedy = f"{suggest(str(script), known)} Options of the program stand behind it."
+        raise InvalidOption(f"There is no option {str(script)!r}", remedy=remedy.lstrip())
+    if not script.is_file():
+        raise InvalidOption(f"There is no program {str(script)!r}", remedy="Give the path of a Python file.")
+    for argument in () if "--" in sys.argv else context.args:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            console(stderr=True).print(
+                f"Note: {name} is passed on to {script}. {suggest(name, known)} After -- all is the program's.",
+                markup=False,
+            )
 
 
 @dataclass(frozen=True)
@@ -254,20 +271,21 @@ def _charged(
 
 def _show(documents: list[dict[str, Any]], machines: int, page: Path | None) -> None:
     from abele.report import comparison, summary
-    from abele.report.console import seconds
+    from abele.report.console import many, seconds
 
     out = console()
     if not documents:
         out.print("The program ran nothing through poptorch, so there is nothing to charge.", markup=False)
         return
+    said: set[str] = set()
     for i in range(0, len(documents), machines):
         group = documents[i : i + machines]
-        out.print(summary(group[0]))
+        out.print(summary(group[0], said=said))
         show_fit(group[0])
         if machines > 1:
             out.print(comparison(group))
         runs, wall = group[0]["runs"], group[0]["wall_seconds"]
-        ran = f"{runs}, {seconds(wall)} of wall time each (this computer's clock)" if runs else "none was ended"
-        out.print(f"runs here: {ran}\n", markup=False)
+        each = f"{many(runs, 'device iteration')}, {seconds(wall)} of wall time each (this computer's clock)"
+        out.print(f"ran here: {each if runs else 'nothing to its end'}\n", markup=False)
     if page is not None:
         say_report(page)

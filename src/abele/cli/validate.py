@@ -228,16 +228,16 @@ def vertices(system: str = typer.Option("bow", help="Machine whose cycles the ex
         print_json(rows)
         return
     table = Table(title=f"Vertices, cycles on a tile of {chip.name}", **TABLE)
-    for column in ("vertex", "example", "cycles", "confidence", "source", "other fields"):
+    for column in ("vertex", "example", "cycles", "confidence", "source"):
         justify = "right" if column == "cycles" else "left"
         table.add_column(column, no_wrap=column == "vertex", justify=justify, overflow="fold")
     for row in rows:
         given = ", ".join(f"{k} {v}" for k, v in row["example"].items())
-        others = ", ".join(f for f in row["fields"] if "=" in f)
         confidence = "assumed: a guess" if row["guess"] else row["confidence"]
         cycles = "–" if row["cycles"] is None else f"{row['cycles']:,.0f}"
-        table.add_row(row["vertex"], given, cycles, confidence, row["source"], others)
+        table.add_row(row["vertex"], given, cycles, confidence, row["source"])
     console().print(table)
+    console().print("--json has all fields of each vertex, with their defaults.")
 
 
 def _own(chip: Any) -> dict[str, Any]:

@@ -300,6 +300,8 @@ def _from_file(path: Path, variable: str) -> System:
         return find_system(found)
     described = [key for key, value in vars(module).items() if isinstance(value, (System, Chip))]
     what = (
-        f"'{variable}' in '{path}' is a {type(found).__name__}" if found is not None else f"No '{variable}' in '{path}'"
+        f"There is no '{variable}' in '{path}'"
+        if found is None
+        else f"'{variable}' in '{path}' is a {type(found).__name__}, not a System or a Chip"
     )
-    raise InvalidOption(f"{what}, not a System or a Chip", remedy=suggest(variable, described))
+    raise InvalidOption(what, remedy=suggest(variable, described))

@@ -52,8 +52,11 @@ def many(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def summary(profile: Document, operations: int = 10) -> RenderableType:
-    """Verdict, time, memory and the most costly operations of one profile."""
+def summary(profile: Document, operations: int = 10, said: set[str] | None = None) -> RenderableType:
+    """Verdict, time, memory and the most costly operations of one profile.
+
+    Notes that were ``said`` before are left out; those of this profile are added to them.
+    """
     total = profile["cycles"]
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
@@ -89,7 +92,9 @@ def summary(profile: Document, operations: int = 10) -> RenderableType:
     notes = [f"Energy: {profile['energy']['basis']}.", *profile["notes"]]
     if sum(row["cycles"] for row in rows) > 1.01 * total:
         notes.append("Operations of several IPUs overlap in the pipeline: their shares add up to more than 100%.")
-    parts += [printable(f"Note: {note}", "dim") for note in notes]
+    said = set() if said is None else said
+    parts += [printable(f"Note: {note}", "dim") for note in notes if note not in said]
+    said.update(notes)
     return Group(*parts)
 
 
