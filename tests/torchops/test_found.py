@@ -100,6 +100,13 @@ REFUSED: dict[str, tuple[Program, tuple[Any, ...], type[Exception], str]] = {
         Unsupported,
         "embedding",
     ),
+    "a gradient": (
+        lambda v: torch.autograd.grad((v.requires_grad_() ** 3).sum(), v)[0],
+        (V,),
+        Unsupported,
+        r"gradient is asked for.*autograd.Function",
+    ),
+    "a gradient of a function": (torch.func.grad(lambda v: (v**3).sum()), (V,), Unsupported, "gradient is asked for"),
     "complex results": (lambda x: torch.fft.fft(x), (V,), Unsupported, "view_as_real"),
     "complex arguments": (lambda x: x.abs(), (torch.complex(V, V),), Unsupported, "view_as_real"),
     "segments along another axis": (

@@ -42,14 +42,13 @@ class Functions(TorchFunctionMode):
                 remedy="Cast the module or some of its layers with half(), and the tensors between them.",
             )
         host = self.tracer.host
-        here = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
-        if func is torch.device and host is not None:
-            return func(*args, **kwargs)
-        args, kwargs = here
+        args, kwargs = tuple(self._here(a) for a in args), {k: self._here(v) for k, v in kwargs.items()}
         if host is None:
             return self._call(func, args, kwargs)
-        if func in _SHOWN and (host.has(args[0]) or self.tracer.involved(args[:1])):
-            return _SHOWN[func]
+        if func is torch.device and args[:1] == (torch.device("cpu"),):
+            return _APART
+        if func == _TENSOR.device.__get__ and (host.has(args[0]) or self.tracer.involved(args[:1])):
+            return _APART
         with host.function():
             result = self._call(func, args, kwargs)
         if func is _TENSOR.ipu or (
@@ -66,12 +65,16 @@ class Functions(TorchFunctionMode):
         rule = FUNCTIONS.get(func)
         if rule is not None:
             tensors = tensors_in(args, kwargs)
-            if not any(_wrapped(t) for t in tensors) and (func is _TENSOR.ipu or self.tracer.involved(tensors)):
+            if any(_wrapped(t) for t in tensors):  # inside torch.func: its gradients go through here
+                known = func is torch.autograd.grad
+            else:
+                known = func is _TENSOR.ipu or self.tracer.involved(tensors)
+            if known:
                 return rule(self.tracer, func, args, kwargs)
         return func(*args, **kwargs)
 
     def _here(self, value: Any) -> Any:
-        """The machine is where a model being captured is already: ``"ipu"`` becomes the device that values are made on.
+        """The machine is where a model being captured is already: its names become the device that values are made on.
 
         Other accelerators are refused, whatever torch would say.
         """
@@ -79,9 +82,9 @@ class Functions(TorchFunctionMode):
         if not named and not isinstance(value, torch.device):
             return value
         kind = torch.device(value).type
-        if kind in ("cpu", "meta"):
+        if kind == "meta":
             return value
-        if kind not in ("ipu", "xla"):
+        if kind not in ("cpu", "ipu", "xla"):
             raise Unsupported(
                 f"The device {str(value)!r} is asked for in a captured model",
                 where=self.tracer.where(),
@@ -91,14 +94,9 @@ class Functions(TorchFunctionMode):
 
 
 _DEVICE = re.compile(r"(ipu|xla|cuda|mps|xpu|hpu)(:\d+)?")
-_SHOWN: dict[Any, Any] = {
-    _TENSOR.device.__get__: torch.device("ipu:0"),
-    _TENSOR.get_device: 0,
-    _TENSOR.is_cpu.__get__: False,
-    _TENSOR.is_ipu.__get__: True,
-}
-"""What tensors on the device say of their place, where it is apart from the host: what a model keeps by device is not
-taken for the host's."""
+_APART = torch.device("cpu:0")
+"""What tensors show as theirs where the device is apart from the host, whose own show ``cpu``: what a model keeps by
+device is not taken for the host's. It is of the type on which torch, and models, go ways that can be captured."""
 
 
 @function(_TENSOR.ipu)
@@ -112,6 +110,16 @@ def _to_accelerator(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any
         f"A tensor is moved to another accelerator ({func.__name__}) in a captured model",
         where=tracer.where(),
         remedy="Leave it away: tensors of the model are where it runs.",
+    )
+
+
+@function(torch.autograd.grad, _TENSOR.backward)
+def _gradient(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    raise Unsupported(
+        f"A gradient is asked for ({func.__name__}) in a captured model",
+        where=tracer.where(),
+        remedy="The whole model is differentiated when it is trained; within it, write the derivative with operations, "
+        "or the backward of a torch.autograd.Function.",
     )
 
 
