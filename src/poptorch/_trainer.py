@@ -15,6 +15,25 @@ from ._whole_states import WholeStates
 from .optim._spec import AttributeTracker, OptimizerSpec, log_spec
 from .optim._spec import read as read_optimizer
 
+_told: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def _tell_of_state(optimizer: torch.optim.Optimizer) -> None:
+    """Say, where a program saves or has loaded it, that an optimizer of PyTorch's own has not the device's state."""
+    if optimizer in _told or not any(g.get("momentum", 1) for g in optimizer.param_groups):
+        return
+    _told.add(optimizer)
+    name = type(optimizer).__name__
+    remedy = f"Use poptorch.optim.{name}, whose state is that of the device."
+    if any(isinstance(v, torch.Tensor) and v.dim() for state in optimizer.state.values() for v in state.values()):
+        logger.warning("The state that torch.optim.%s has is not taken to the device. %s", name, remedy)
+
+    def tell(optimizer: torch.optim.Optimizer) -> None:
+        saved.remove()
+        logger.warning("state_dict() of torch.optim.%s has nothing of its state on the device. %s", name, remedy)
+
+    saved = optimizer.register_state_dict_pre_hook(tell)
+
 
 class Trainer:
     """The optimizer of one wrapped model.
@@ -53,6 +72,8 @@ class Trainer:
                 previous.connect(None)
             if isinstance(optimizer, optim.Optimizer):
                 optimizer.connect(self._handing_over())
+            else:
+                _tell_of_state(optimizer)
 
     def stepped(self) -> None:
         """Let the schedulers of PyTorch, which look for a call of ``step``, know that the weights were updated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 
 import pytest
@@ -174,3 +175,35 @@ def test_derived_optimizers_are_warned_of(caplog):
         assert _spec.read(Mine(parameters(), lr=0.1), tracker).rule == "sgd"
     assert len(caplog.records) == 1
     assert "does not run Python optimizer code directly" in caplog.text
+
+
+class Squared(torch.nn.Module):
+    """A loss of anything."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return poptorch.identity_loss(x.square(), "mean") if poptorch.isRunningOnIpu() else x.square().mean()
+
+
+@pytest.mark.parametrize("load", [False, True])
+def test_state_that_stays_on_the_device_is_told_when_it_is_saved(caplog, load):
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 2), Squared()), torch.ones(2, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    if load:
+        model(x).backward()
+        optimizer.step()
+    with caplog.at_level(logging.WARNING):
+        poptorch.trainingModel(model, optimizer=optimizer)(x)
+        assert ("state that torch.optim.Adam has is not taken" in caplog.text) == load
+        caplog.clear()
+        optimizer.state_dict()
+        optimizer.state_dict()
+    assert caplog.text.count("nothing of its state on the device. Use poptorch.optim.Adam") == 1
+
+
+def test_descent_without_momentum_has_no_state_to_speak_of(caplog):
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 2), Squared()), torch.ones(2, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with caplog.at_level(logging.WARNING):
+        poptorch.trainingModel(model, optimizer=optimizer)(x)
+        optimizer.state_dict()
+    assert "state" not in caplog.text
