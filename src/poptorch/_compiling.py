@@ -282,8 +282,7 @@ def write_graph(graph: Graph) -> None:
     path = os.environ.get(EXPORT_VARIABLE)
     if path:
         log_once(logging.WARNING, f"{EXPORT_VARIABLE}: the program is written as text of Abele's graph, not as ONNX.")
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(print_graph(graph), encoding="utf-8")
+        write_file(Path(path), print_graph(graph), EXPORT_VARIABLE)
 
 
 def system_of(options: Options) -> System:

@@ -15,12 +15,14 @@ import pickle
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from abele.compile.cache import Cache
 from abele.importers.torch import structure as tree
+from abele.report.files import whole
 from abele.schedule.text import print_schedule
 
 from ._errors import Error
@@ -120,30 +122,12 @@ def write(
             f"The model cannot be saved: {error}. Give it only what pickle takes, or leave it out with "
             "export_model=False."
         ) from error
-    folder = os.path.dirname(os.path.abspath(path))
     try:
-        os.makedirs(folder, exist_ok=True)
-        _write_whole(path, packed.getbuffer())
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole(Path(path)) as fresh:
+            fresh.write_bytes(packed.getbuffer())
     except OSError as error:
         raise Error(f"{path!r} cannot be written: {error.strerror or error}.") from error
-
-
-def _write_whole(path: str, content: Any) -> None:
-    """Write a file of which no half is ever seen, unless it is a device."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
-            file.write(content)
-        return
-    folder, own = os.path.split(os.path.abspath(path))
-    name = os.path.join(folder, f".new-{os.getpid()}-{own}")
-    try:
-        with open(name, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def read(filename: str) -> Contents:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from abele.errors import InvalidOption
 
 
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write what takes the place of ``path`` at the end, and is gone if that is not reached.
+
+    What is there and is no file (a device, a folder) is written to, or refuses it, itself.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # another process may write the same file
+    try:
+        yield fresh
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+
+
 def write_file(path: Path, contents: str | bytes, option: str = "--report") -> Path:
     """Write a file whole or not at all; a full disk or a bad path is an error that names the command's ``option``."""
     try:
-        if not path.name:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")  # another process may write the same file
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with whole(path) as fresh:
             fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise InvalidOption(
             f"{str(path)!r} could not be written: {error.strerror or error}",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from abele import __version__
 from abele.errors import Bug, InvalidOption
+from abele.report.files import whole
 from abele.report.store.packet import Words, encode
 from abele.report.store.pyramid import rasters
 from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS, check_sum
@@ -66,28 +66,26 @@ def write(
         InvalidOption: the file cannot be written.
     """
     target = Path(path)
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        fresh.unlink(missing_ok=True)
-        with closing(sqlite3.connect(fresh)) as file:
-            file.executescript("pragma journal_mode = off; pragma synchronous = off; pragma page_size = 8192;")
-            file.executescript(f"pragma application_id = {APPLICATION}; pragma user_version = {SCHEMA};" + STATEMENTS)
-            about = {"abele": __version__, "title": _text(title), "redacted": str(int(sources is None))}
-            file.executemany("insert into meta values (?, ?)", about.items())
-            texts = enumerate((sources or {}).items())
-            file.executemany("insert into source values (?, ?, ?)", ((i, *map(_text, each)) for i, each in texts))
-            for number, program in enumerate(programs):
-                _program(file, number, program)
-            _check(file)
-            file.commit()
-        os.replace(fresh, target)
+        with whole(target) as fresh:
+            fresh.write_bytes(b"")  # a process of this number may have died while it wrote one
+            with closing(sqlite3.connect(fresh)) as file:
+                file.executescript("pragma journal_mode = off; pragma synchronous = off; pragma page_size = 8192")
+                file.executescript(
+                    f"pragma application_id = {APPLICATION}; pragma user_version = {SCHEMA};" + STATEMENTS
+                )
+                about = {"abele": __version__, "title": _text(title), "redacted": str(int(sources is None))}
+                file.executemany("insert into meta values (?, ?)", about.items())
+                texts = enumerate((sources or {}).items())
+                file.executemany("insert into source values (?, ?, ?)", ((i, *map(_text, each)) for i, each in texts))
+                for number, program in enumerate(programs):
+                    _program(file, number, program)
+                _check(file)
+                file.commit()
     except (OSError, sqlite3.Error) as error:
         raise InvalidOption(
             f"The report {str(target)!r} cannot be written: {error}", remedy="Name a folder that you may write to."
         ) from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink()
 
 
 def _check(file: sqlite3.Connection) -> None:
