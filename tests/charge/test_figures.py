@@ -40,4 +40,5 @@ def test_those_of_a_pipeline():
         assert 0 < sum(v for v in stage.values() if isinstance(v, float)) < 1, "it waits for the other, and at the ends"
     loop = found["loop"]
     assert (loop["stages"], loop["ramp"]) == (2, 2)
-    assert found["cycles_by"]["bubble"] == pytest.approx(loop["ramp"] * loop["slot"])
+    assert found["cycles_by"]["bubble"] == pytest.approx(loop["bubble"])
+    assert 0 < loop["bubble"] < loop["ramp"] * loop["slot"], "only some stages run while it fills and drains"

@@ -11,6 +11,7 @@ from abele.cost import cost
 from abele.engine import Engine
 from abele.errors import InvalidOption
 from abele.machine import find_system
+from abele.ops.plans.planning import PlanOptions
 from abele.schedule.records import PIPELINES
 
 from .nets import layered, parameters, random_inputs
@@ -110,6 +111,19 @@ def test_sharding_exchanges_parts_in_place_of_wholes():
     assert names.count("reduce_scatter") == names.count("all_gather") == names.count("replica_shard") == 4
     whole = train(1, replicas=4)[2]
     assert profile.cycles.links == pytest.approx(whole.cycles.links, rel=0.05)
+
+
+def test_as_the_vendor_has_it_each_weight_is_exchanged_alone():
+    """PopART merges neither reduce-scatters nor all-gathers by itself: each pays its own steps."""
+    one = {"replicas": 4, "shard": 1}
+    joined, alone = (train(1, plan=PlanOptions(0.6, planner), **one)[2] for planner in ("best", "poplibs"))
+    spent = [
+        sum(step.cycles.links for step in profile.steps if step.name in ("reduce_scatter", "all_gather"))
+        for profile in (joined, alone)
+    ]
+    # four weights: a reduce-scatter and an all-gather of each has the three steps of a ring of four to itself
+    step = 0.6e-6 * 1.33e9 + 600
+    assert spent[1] - spent[0] == pytest.approx(2 * (4 - 1) * 3 * step, rel=0.01)
 
 
 def test_offloaded_state_leaves_the_tiles_and_costs_time():

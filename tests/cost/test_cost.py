@@ -180,13 +180,13 @@ def pipelined(stages, count, backward):
 
 @pytest.mark.parametrize(("backward", "ramp"), [(False, 3), (True, 6)])
 def test_pipeline(backward, ramp):
-    """4 stages: slots of the slowest IPU, and 3 (7 - 1 with a backward pass) in which it fills and drains."""
+    """4 stages, of which the first has all the work: it alone takes a slot, the slots in which others run a sync."""
     system = small(8)
     profile = cost(pipelined(4, 10, backward), system)
     (fold,) = profile.timeline.folds
     assert fold.ramp == ramp
-    assert fold.length == pytest.approx((10 + ramp) * fold.slot)
-    assert profile.cycles.bubble == pytest.approx(ramp * fold.slot)
+    assert fold.length == pytest.approx(10 * fold.slot + profile.cycles.bubble)
+    assert 0 < profile.cycles.bubble < ramp * fold.slot
 
 
 def test_replicas_pay_an_all_reduce():

@@ -59,6 +59,17 @@ def test_rings_share_the_ladder() -> None:
     assert seconds(POD, "all_reduce", 1e9, 4, 4) == pytest.approx(2 * (3 / 4) / (1 / 2) * one, rel=1e-3)
 
 
+def test_a_ring_alone_has_the_ladder_to_itself() -> None:
+    """Of replicas of 8 IPUs one takes part: one ring, not four in each column, but as far from member to member."""
+    alone, all_ = (seconds(POD, "reduce_scatter", 1e9, 8, 8, active=n) for n in (1, 8))
+    assert alone == pytest.approx(7 * (1e9 / 8 / LINKS + 4 * 0.6e-6 + 600 / 1.85e9))
+    assert all_ == pytest.approx(7 * (1e9 / 8 / (LINKS / 4) + 4 * 0.6e-6 + 600 / 1.85e9))
+    assert seconds(POD, "reduce_scatter", 1e9, 8, 8) == all_
+    # over the gateway of a machine one of its four IPUs goes alone
+    across = [collective(POD, "all_reduce", 1e9, 32, 8, size=4, stride=8, active=n).seconds for n in (1, 8)]
+    assert across[0] <= across[1]
+
+
 def test_groups() -> None:
     consecutive = seconds(POD, "all_reduce", 1e9, 16, size=4)
     assert consecutive == seconds(POD, "all_reduce", 1e9, 4)

@@ -12,6 +12,7 @@ import numpy as np
 
 from abele.charge.columns import Columns
 from abele.charge.overlap import Channel, Hidden, overlapped
+from abele.charge.pipeline import Slots, pipelined
 from abele.charge.plans import PlanCharger
 from abele.charge.records import Cycles, PlanCost
 from abele.ir.operation import has
@@ -63,7 +64,7 @@ class Charger(PlanCharger):
         self.totals: dict[int, Cycles] = {}
         self.functions: dict[str, Cycles] = {}
         self.stages: dict[str, dict[Place, Cycles]] = {}
-        self.slots: dict[int, tuple[float, int]] = {}
+        self.slots: dict[int, Slots] = {}
         self.hidden: dict[str, Hidden] = {}
         self.collectives: dict[int, tuple[Cycles, int]] = {}
 
@@ -175,7 +176,8 @@ class Charger(PlanCharger):
             copied = -(-(most // members) // s.tiles)
             compute = float(-(-copied // self.chip.memcpy_bytes_per_cycle))
             return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)), everything
-        found = collective(self.system, step.operation, most, s.replicas, s.ipus, size=size, stride=stride)
+        groups = {"size": size, "stride": stride, "active": len(per_ipu)}
+        found = collective(self.system, step.operation, most, s.replicas, s.ipus, **groups)
         sync = sync_cycles(self.system, s.replicas * s.ipus)
         return Cycles(links=self.chip.cycles(found.seconds), sync=sync), everything
 
@@ -195,12 +197,11 @@ class Charger(PlanCharger):
         between = turns * max(0, node.count - 1)
         hidden = self.hidden[callee.name] if node.count else Hidden()
         if node.stages > 1 and node.count:
-            slot, ramp = self._slot(node, by_place[callee.name])
-            slot += Cycles(host=max(0.0, hidden.turn - slot.total))
+            slot, slots = self._slots(node, by_place[callee.name], hidden.turn)
             around += Cycles(host=hidden.alone)
             self.nodes[id(node)] = around + between
-            self.slots[id(node)] = slot.total, ramp
-            total = slot * node.count + Cycles(bubble=ramp * slot.total) + around + between
+            self.slots[id(node)] = slots
+            total = slot * node.count + Cycles(bubble=slots.bubble) + around + between
             return total, {here: total}
         around += Cycles(host=hidden.exposed(body.total, node.count))
         self.nodes[id(node)] = around + between
@@ -208,15 +209,20 @@ class Charger(PlanCharger):
         inside[here] = inside.get(here, Cycles()) + around + between
         return body * node.count + around + between, inside
 
-    def _slot(self, node: Repeat, places: Mapping[Place, Cycles]) -> tuple[Cycles, int]:
-        """Time that a pipelined loop takes for one micro-batch more, and the slots in which it fills and drains.
+    def _slots(self, node: Repeat, places: Mapping[Place, Cycles], turn: float) -> tuple[Cycles, Slots]:
+        """Time that a pipelined loop takes for one micro-batch more, and all its slots.
 
         IPUs wait for each other at the end of a slot, or of each half of it: the slowest decides. See ``PIPELINES``.
+
+        Args:
+            turn: cycles that the host's transfers of a micro-batch take beside; a slot is no shorter.
         """
         sync = Cycles(sync=sync_cycles(self.system, self.schedule.ipus))
         if node.pipeline == "sequential":
             # one after another: a sync where the micro-batch goes on to another stage
-            return sum(places.values(), Cycles()) + sync * len({place[1:] for place in places}), 0
+            slot = sum(places.values(), Cycles()) + sync * len({place[1:] for place in places})
+            slot += Cycles(host=max(0.0, turn - slot.total))
+            return slot, Slots(slot.total, node.count)
         backward = any(place[2] for place in places)
         halves = 2 if node.pipeline == "interleaved" and backward else 1
         work: list[dict[int, Cycles]] = [{} for _ in range(halves)]
@@ -226,9 +232,10 @@ class Charger(PlanCharger):
         slot = Cycles()
         for half in work:
             slot += max(half.values(), key=lambda c: c.total, default=Cycles()) + sync
-        # A micro-batch goes through all stages, and back through all but the last, which turns round in its slot; an
-        # interleaved one takes half a slot for each of 2·stages places.
-        return slot, (2 * node.stages - 2 if backward else node.stages - 1) // halves
+        wait = max(0.0, turn - slot.total)
+        slot += Cycles(host=wait)
+        taken = {place: cycles.total for place, cycles in places.items()}
+        return slot, pipelined(node, taken, slot.total, sync.total + wait / halves)
 
     # copies --------------------------------------------------------------------------------------------------
 
@@ -306,7 +313,7 @@ def streamed_bytes(step: Step) -> int:
 
 def _together(step: Step, other: Step) -> bool:
     """Whether two steps in a row are done as one: talk to the host, or the same collective over the same groups."""
-    if step.operation != other.operation:
+    if step.operation != other.operation or step.attributes.get("alone") or other.attributes.get("alone"):
         return False
     return has(step.operation, "host") or step.group == other.group
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from abele.charge.pipeline import Slots
 from abele.charge.records import Cycles
 from abele.charge.total import Charged
 from abele.ir.operation import has
@@ -21,8 +22,8 @@ def figures(charged: Charged) -> dict[str, Any]:
     ``memory``: ``max``, ``limit`` and ``fits`` of the fullest tile; ``stages``: for each IPU of a replica its pipeline
     stages and the share of the time that it spends on each kind of work; ``busy``: the mean over the tiles of the time
     in which they compute, as a share of the time that the slowest take; ``loop``, over micro-batches: ``count`` of its
-    turns, ``cycles`` of all, and of a pipeline its ``stages``, the cycles of a ``slot`` and the slots in which it fills
-    and drains, ``ramp``.
+    turns, ``cycles`` of all, and of a pipeline its ``stages``, the cycles of a ``slot``, the slots in which it fills
+    and drains, ``ramp``, and the cycles that it takes beyond a slot for each turn, ``bubble``.
     """
     schedule, chip = charged.schedule, charged.system.chip
     total, memory = charged.cycles, charged.memory
@@ -60,9 +61,9 @@ def _loops(schedule: Schedule) -> Iterator[Repeat]:
 
 
 def _loop(charged: Charged, node: Repeat) -> dict[str, Any]:
-    slot, ramp = charged.charger.slots.get(id(node), (0.0, 0))
-    cycles = charged.charger.total(node).total
-    return {"count": node.count, "stages": node.stages, "cycles": cycles, "slot": slot, "ramp": ramp}
+    slots, cycles = charged.charger.slots.get(id(node), Slots(0.0, 0)), charged.charger.total(node).total
+    row = {"count": node.count, "stages": node.stages, "cycles": cycles}
+    return row | {"slot": slots.length, "ramp": slots.ramp, "bubble": slots.bubble}
 
 
 def _stages(charged: Charged) -> list[dict[str, Any]]:

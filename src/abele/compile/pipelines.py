@@ -275,7 +275,7 @@ def _offloads(options: CompileOptions) -> list[Pass]:
 
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
     parameters = tuple(name for group in optimiser.groups for name in group)
-    sharding = Sharding(options.replicas, options.shard)
+    sharding = Sharding(options.replicas, options.shard, options.plan.planner == "poplibs")
     running, loss = options.averaging == "running", options.averaging == "post_and_loss"
     return [
         Autodiff(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from abele.charge.cycles import Charger
+from abele.charge.pipeline import first_part
 from abele.schedule.records import Place, Repeat
 
 MOST = 256
@@ -44,50 +45,34 @@ def _rows(operation: int, loop: Repeat, start: float, charger: Charger) -> Itera
     if loop.count > MOST:
         batches = np.concatenate([batches[: MOST // 2], batches[-(MOST // 2) :]])
     places = {place: cycles.total for place, cycles in charger.stages[loop.function].items() if cycles.total}
-    for place, (first, turn) in _first_turn(loop, places, charger).items():
+    for place, starts in _starts(loop, places, charger).items():
         ipu, stage, backward = place
         row = np.empty((len(COLUMNS), len(batches)))
         row[:4] = np.array([operation, ipu, stage, backward])[:, None]
-        row[4:] = batches, start + first + batches * turn, np.full(len(batches), places[place])
+        row[4:] = batches, start + starts[batches], np.full(len(batches), places[place])
         yield row
 
 
-def _first_turn(loop: Repeat, places: Mapping[Place, float], charger: Charger) -> dict[Place, tuple[float, float]]:
-    """When each place works on the first micro-batch, from the start of the loop, and how long a turn is.
+def _starts(loop: Repeat, places: Mapping[Place, float], charger: Charger) -> dict[Place, np.ndarray]:
+    """When each place works on each micro-batch, from the start of the loop: ``float64[count]``.
 
-    The slots are those of ``schedule.records.PIPELINES``. Within a slot the forward of an IPU comes before its
-    backward, and places of one IPU one after another.
+    The slots are those of ``schedule.records.PIPELINES``. Within one the forward of an IPU comes before its backward,
+    and places of one IPU one after another.
     """
-    slot, _ = charger.slots[id(loop)]
+    slots = charger.slots[id(loop)]
+    begins, turns = slots.starts(), np.arange(loop.count)
     order = sorted(places, key=lambda place: (place[2], -place[1] if place[2] else place[1], place[0]))
-    found: dict[Place, tuple[float, float]] = {}
+    found: dict[Place, np.ndarray] = {}
     if loop.pipeline == "sequential":
         now = 0.0
         for place in order:
-            found[place] = now, slot
+            found[place] = begins[:-1] + now
             now += places[place]
         return found
-    halved = loop.pipeline == "interleaved" and any(place[2] for place in order)
-    second = _first_half(places, slot) if halved else 0.0
-    taken: dict[tuple[int, int], float] = {}  # of a slot, or of half a slot, by an IPU
+    taken: dict[int, np.ndarray] = {}  # of each part by an IPU
     for place in order:
-        ipu, stage, back = place
-        if halved:
-            at = 2 * loop.stages - 1 - stage if back else stage
-            half, begin = at % 2, at // 2 * slot + at % 2 * second
-        else:
-            half, begin = 0, (2 * (loop.stages - 1) - stage if back else stage) * slot
-        before = taken.get((ipu, half), 0.0)
-        taken[ipu, half] = before + places[place]
-        found[place] = begin + before, slot
+        parts = first_part(place, loop, slots.halves) + slots.halves * turns
+        before = taken.setdefault(place[0], np.zeros(len(begins)))
+        found[place] = begins[parts] + before[parts]
+        before[parts] += places[place]
     return found
-
-
-def _first_half(places: Mapping[Place, float], slot: float) -> float:
-    """How long the first half of an interleaved slot is: its slowest IPU, and half of what both wait for besides."""
-    work: list[dict[int, float]] = [{}, {}]
-    for (ipu, stage, back), cycles in places.items():
-        half = work[(stage + back) % 2]
-        half[ipu] = half.get(ipu, 0.0) + cycles
-    first, other = (max(half.values(), default=0.0) for half in work)
-    return first + (slot - first - other) / 2

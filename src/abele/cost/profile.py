@@ -11,6 +11,7 @@ import numpy as np
 from abele.charge import charged
 from abele.charge.cycles import Charger, collective_bytes, streamed_bytes
 from abele.charge.memory import TileMemory
+from abele.charge.pipeline import Slots
 from abele.charge.records import PARTS, Cycles
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.cost.notes import notes_on
@@ -84,8 +85,8 @@ class StepProfile:
 class Fold:
     """A repeat on the timeline: of its ``count`` turns only the first is drawn, from moment ``enter`` to ``exit``.
 
-    ``slot`` and ``ramp`` describe a pipeline (``stages`` above 1): cycles of a slot, and the slots that it takes to
-    fill and drain.
+    ``slot`` and ``ramp`` describe a pipeline (``stages`` above 1): cycles of a full slot, and the slots, shorter ones,
+    that it takes to fill and drain.
     """
 
     enter: int
@@ -425,8 +426,9 @@ def _timeline(live: Liveness, charger: Charger, rows: dict[int | str, int], begi
             length = charger.total(node).total
             now = start + length
             if isinstance(node, Repeat):
-                slot, ramp = charger.slots.get(id(node), (0.0, 0))
-                folds.append(Fold(enter, i, node.function, node.count, node.stages, start, length, slot, ramp))
+                slots = charger.slots.get(id(node), Slots(0.0, 0))
+                sizes = (start, length, slots.length, slots.ramp)
+                folds.append(Fold(enter, i, node.function, node.count, node.stages, *sizes))
         else:
             assert node is not None
             row[i], ipu[i], cost_ = rows[id(node)], node.origin.ipu, charger.node(node)

@@ -129,6 +129,7 @@ def collective(
     *,
     size: int = 0,
     stride: int = 1,
+    active: int = 0,
 ) -> Collective:
     """A collective over groups of replicas, by the fastest algorithm.
 
@@ -141,6 +142,7 @@ def collective(
         size: replicas in a group, 0 for all.
         stride: distance between the members of a group, in replicas: 1 for consecutive ones,
             ``replicas // size`` for PopART's orthogonal groups.
+        active: IPUs of a replica that take part, which share the links between them; 0 for all.
 
     Raises:
         InvalidOption: there is no such kind, or the groups do not divide the replicas.
@@ -150,7 +152,7 @@ def collective(
     members = group_size(replicas, size, stride)
     if members <= 1 or bytes <= 0:
         return Collective(kind, "none", 0.0, {})
-    found = _times(system, kind, bytes, members, stride * ipus_per_replica)
+    found = _times(system, kind, bytes, members, stride * ipus_per_replica, stride * (active or ipus_per_replica))
     best = min(found, key=lambda name: found[name])
     return Collective(kind, best, found[best], found)
 
@@ -173,22 +175,24 @@ def sent_bytes(kind: str, bytes: float, members: int) -> float:
     return bytes * share * (2 if kind == "all_reduce" else 1)
 
 
-def _times(system: System, kind: str, bytes: float, members: int, apart: int) -> dict[str, float]:
-    """Seconds of each algorithm, when the members of a group lie ``apart`` IPUs from one another."""
+def _times(system: System, kind: str, bytes: float, members: int, apart: int, active: int) -> dict[str, float]:
+    """Seconds of each algorithm, when the members of a group lie ``apart`` IPUs from one another, and ``active`` of so
+    many IPUs are in a group that runs at once."""
     inside = max(1, min(members, system.ipus_per_link_domain // apart))
     outside = math.ceil(members / inside)
     sync = system.chip.seconds(system.global_sync_cycles)
     # Groups that lie between the members of one share the two columns of links of the ladder with it.
-    links = min(system.ring_links, system.links_per_ipu) / max(1.0, apart / 2)
+    links = min(system.ring_links, system.links_per_ipu) / max(1.0, active / 2)
     near = _Way(inside, link_rate(system, links), max(1.0, apart / 2) * system.link_latency_seconds + sync)
     if outside == 1:
         return {"ring": _RING[kind](bytes, near)}
     step = system.gateway_latency_seconds + sync
-    crossing = min(apart, system.ipus_per_machine)
+    crossing = min(active, system.ipus_per_machine)
     slowest = min(near.rate if inside > 1 else math.inf, system.gateway_bytes_per_second / crossing)
     found = {"ring": _RING[kind](bytes, _Way(members, slowest, max(near.step, step)))}
-    # Every IPU of a machine is over the gateways at once, each with the part that it has.
-    far = _Way(outside, system.gateway_bytes_per_second / min(system.ipus, system.ipus_per_machine), step)
+    # Every active IPU of a machine is over the gateways at once, each with the part that it has.
+    sharing = math.ceil(min(system.ipus, system.ipus_per_machine) * active / apart)
+    far = _Way(outside, system.gateway_bytes_per_second / sharing, step)
     around = sum(_RING[part](bytes, near) for part in _INSIDE[kind]) if inside > 1 else 0.0
     part = bytes if kind == "all_to_all" else bytes / inside
     for name, across in (("ring", _RING), ("halving", _HALVING)):

@@ -407,7 +407,7 @@ class Space:
         """What the objective grows with, up to a factor: the work of the largest stage, ramp included."""
         p = point
         again = 1.0 if p.recompute in ("checkpoints", "none") else 4 / 3
-        ramp = (2 if self.loaded.train and p.pipeline == "grouped" else 1) * (p.stages - 1)
+        ramp = p.stages - 1  # a grouped pipeline fills forward and drains backward: together a slot for each
         slots = p.accumulate if p.pipeline == "sequential" else self.shares[p.stages] * (p.accumulate + ramp)
         if self.wanted.goal == "latency":
             return slots * p.batch * again

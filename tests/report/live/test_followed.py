@@ -288,10 +288,10 @@ def test_advice_on_batch_and_accumulation():
     # nothing is once a run: nothing to be said
     still = figures()["cycles_by"] | {"overhead": 0.0, "compute": 9e4}
     assert not advice(figures(cycles_by=still))
-    loop = {"count": 8, "stages": 4, "cycles": 8.5e4, "slot": 5e3, "ramp": 9}
+    loop = {"count": 8, "stages": 4, "cycles": 8.5e4, "slot": 5e3, "ramp": 9, "bubble": 4e4}
     (bubble, *_) = advice(figures(loop=loop))
     assert "accumulation to 16 instead of 8" in bubble["text"]
-    assert bubble["gain"] == pytest.approx(2 * 9e4 / (5e3 + (16 + 9) * 5e3))
+    assert bubble["gain"] == pytest.approx(2 * 9e4 / (9e4 + 8 * 5e3))
     assert "device iterations to 16" in advice(figures(loop=loop, train=False))[0]["text"]
     assert "does not fit" in " ".join(
         row["text"] for row in advice(figures(memory={"max": 9, "limit": 4, "fits": False}))

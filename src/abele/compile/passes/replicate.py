@@ -54,7 +54,7 @@ class Replicate:
                 elif size != self.replicas:
                     outputs[i] = builder.all_reduce(value, reduction="sum", group=size, stride=stride)
                 elif self.sharding.takes(outputs[i].type):
-                    outputs[i] = builder.reduce_scatter(value, reduction=reduction, **self.sharding.groups())
+                    outputs[i] = builder.reduce_scatter(value, reduction=reduction, **self.sharding.spread())
                 else:
                     outputs[i] = builder.all_reduce(value, reduction=reduction)
         for i, port in enumerate(graph.output_ports):

@@ -22,10 +22,13 @@ class Sharding:
     Attributes:
         replicas: over how many; 1 shards nothing.
         least: elements that a weight has at least, 0 for none: small ones are not worth their steps.
+        alone: spread and gather the weights one after another, as PopART does unless it is told to merge them
+            (``ReplicatedCollectivesSettings``); else all at once.
     """
 
     replicas: int = 1
     least: int = 0
+    alone: bool = False
 
     def takes(self, weight: TensorType) -> bool:
         """Whether a weight of this type is sharded."""
@@ -34,3 +37,7 @@ class Sharding:
     def groups(self) -> dict[str, int]:
         """The attributes of its collectives."""
         return {"group": self.replicas}
+
+    def spread(self) -> dict[str, int]:
+        """The attributes of its reduce-scatters and all-gathers."""
+        return self.groups() | {"alone": int(self.alone)}

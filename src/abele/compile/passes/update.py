@@ -248,7 +248,7 @@ class Update:
                     part.after = after if rounded is None else rounded(after)
         for part in parts:
             with b.at(part.origin):
-                whole = b.all_gather(part.after, part.weight, shape=part.weight.shape, **groups)
+                whole = b.all_gather(part.after, part.weight, shape=part.weight.shape, **self.sharding.spread())
             shared.outputs.append((whole, Port("state", part.name)))
 
 

@@ -144,6 +144,7 @@ def _gather_samples() -> Iterable[Sample]:
 
 
 _GROUPS = {"group": REQUIRED, "stride": 1}
+_SPREAD = {**_GROUPS, "alone": 0}  # alone: not done together with equal ones beside it
 _TRAITS = frozenset({"collective"})
 
 register(
@@ -161,7 +162,7 @@ register(
 register(
     Primitive(
         "reduce_scatter",
-        {"reduction": "sum", **_GROUPS},
+        {"reduction": "sum", **_SPREAD},
         _infer_shard("reduce_scatter"),
         _alone("reduce_scatter"),
         _scatter_gradient,
@@ -174,7 +175,7 @@ register(
 register(
     Primitive(
         "all_gather",
-        {"shape": REQUIRED, **_GROUPS},
+        {"shape": REQUIRED, **_SPREAD},
         _infer_gather,
         _alone("all_gather"),
         _gather_gradient,

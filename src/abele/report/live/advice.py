@@ -44,14 +44,14 @@ def _bubble(f: dict[str, Any]) -> list[dict[str, Any]]:
     loop = f["loop"]
     if loop is None or not loop["ramp"] or not loop["slot"]:
         return []
-    count, ramp, rest = loop["count"], loop["ramp"], f["cycles"] - (loop["count"] + loop["ramp"]) * loop["slot"]
-    more = 2 * f["cycles"] / (rest + (2 * count + ramp) * loop["slot"])
+    count, full, bubble = loop["count"], loop["count"] * loop["slot"], loop["bubble"]
+    more = 2 * f["cycles"] / (f["cycles"] + full)
     if more < 1 + WORTH:
         return []
     what = "gradient accumulation" if f["train"] else "device iterations"
-    share = ramp / (count + ramp)
+    now, then = bubble / (full + bubble), bubble / (2 * full + bubble)
     why = (
-        f"{ramp} of {count + ramp} slots fill and drain the pipeline, {share:.0%}; of {2 * count + ramp} as many would."
+        f"The pipeline fills and drains in {now:.0%} of its time; with twice the micro-batches it would in {then:.0%}."
     )
     return [_row(f"Set {what} to {2 * count} instead of {count}.", why, more)]
 
