@@ -17,14 +17,17 @@ from abele.zoo import resnet
 from abele.zoo.bert_heads import AnswerSpan, MaskedWords
 from abele.zoo.bertsquad import BertSquad
 from abele.zoo.efficientnet import EfficientNet
-from abele.zoo.training import classifier
+from abele.zoo.training import FromBytes, classifier
 from abele.zoo.transformers import gpt2, vit
+
+
+_IMAGES = {"f32": torch.float32, "u8": torch.uint8}
 
 
 @dataclass(frozen=True)
 class Request:
     """What is asked for: ``sizes`` may name ``image``, ``patch``, ``depth``, ``width``, ``heads``, ``vocabulary``,
-    ``mask_tokens``; what it does not name is the model's own."""
+    ``mask_tokens``; what it does not name is the model's own. ``image_type`` ``u8`` has a ResNet take bytes."""
 
     batch: int
     train: bool
@@ -40,7 +43,14 @@ class Request:
     def images(self, side: int, name: str = "x") -> dict[str, torch.Tensor]:
         side = self.size("image", side)
         labels = {"labels": torch.empty(self.batch, dtype=torch.int64)} if self.train else {}
-        return {name: torch.empty(self.batch, 3, side, side), **labels}
+        return {name: torch.empty(self.batch, 3, side, side, dtype=_IMAGES[self.image_type]), **labels}
+
+    @property
+    def image_type(self) -> str:
+        found = str(self.sizes.get("image_type", "f32"))
+        if found not in _IMAGES:
+            raise InvalidOption(f"There are no images of {found!r}", remedy=suggest(found, _IMAGES))
+        return found
 
     def tokens(self, length: int) -> torch.Tensor:
         return torch.empty(self.batch, length, dtype=torch.int64)
@@ -51,7 +61,11 @@ Maker = Callable[[Request], Built]
 
 
 def _resnet(block: type[resnet.BasicBlock | resnet.Bottleneck], *depths: int) -> Maker:
-    return lambda r: (classifier(resnet.ResNet(block, depths, 64, 1000), r.train), r.images(224))
+    def make(r: Request) -> Built:
+        net: nn.Module = resnet.ResNet(block, depths, 64, 1000)
+        return classifier(FromBytes(net) if r.image_type == "u8" else net, r.train), r.images(224)
+
+    return make
 
 
 def _efficientnet(width: float, depth: float, dropout: float, side: int) -> Maker:

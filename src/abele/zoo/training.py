@@ -26,6 +26,22 @@ class Classifier(nn.Module):
         return scores, F.cross_entropy(scores, labels)
 
 
+class FromBytes(nn.Module):
+    """A network of images ``u8[batch, 3, …]``, which it takes in the type of its weights, normalised by channel.
+
+    What comes behind the images is handed on.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("scale", torch.ones(3, 1, 1))
+        self.register_buffer("shift", torch.zeros(3, 1, 1))
+
+    def forward(self, x: torch.Tensor, *behind: torch.Tensor) -> Any:
+        return self.net(x.to(self.scale.dtype) * self.scale + self.shift, *behind)
+
+
 class WithLoss(nn.Module):
     """A model of ``transformers`` that is given labels: its scores and its loss."""
 
