@@ -20,7 +20,6 @@ from abele.zoo.efficientnet import EfficientNet
 from abele.zoo.training import FromBytes, classifier
 from abele.zoo.transformers import gpt2, vit
 
-
 _IMAGES = {"f32": torch.float32, "u8": torch.uint8}
 
 
