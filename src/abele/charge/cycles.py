@@ -178,7 +178,7 @@ class Charger(PlanCharger):
             return Cycles(compute=compute, sync=float(self.chip.compute_set_cycles)), everything
         groups = {"size": size, "stride": stride, "active": len(per_ipu)}
         found = collective(self.system, step.operation, most, s.replicas, s.ipus, **groups)
-        sync = sync_cycles(self.system, s.replicas * s.ipus)
+        sync = sync_cycles(self.system, members * stride * s.ipus)  # groups that follow one another do not wait
         return Cycles(links=self.chip.cycles(found.seconds), sync=sync), everything
 
     def _control(self, node: Call | Repeat) -> tuple[Cycles, dict[Place, Cycles]]:

@@ -35,6 +35,7 @@ def run_model(case: Case, context: Context) -> Outcome:
     ``optimizer=sgd|adam|lamb|lars``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
     ``memory_proportion``; ``io_tiles=N`` set aside, on which the host's transfers run beside compute;
+    ``bn_span=N`` (neighbouring replicas that share the statistics of batch norm); ``image_type=u8`` of a ResNet;
     ``patterns=gelu/norm`` of ``bertsquad``; ``host=none`` (synthetic data: the host's time is left out);
     ``host_return=SECONDS`` of the host between two updates; ``samples=F`` (published samples in one sample of the
     program, as in packed sequences).
@@ -50,6 +51,8 @@ def run_model(case: Case, context: Context) -> Outcome:
         graph = placed(graph, case)
     if "checkpoints" in case.options:
         graph = checkpointed(graph, str(case.option("checkpoints")).split("/"))
+    if "bn_span" in case.options:
+        graph = spanned(graph, int(case.option("bn_span")))
     optimiser = None
     if train:
         name = str(case.option("optimizer", "sgd"))
@@ -185,6 +188,25 @@ def checkpointed(graph: Graph, modules: Sequence[str]) -> Graph:
                 operations.append(Operation("checkpoint", (value,), (now[value],), {}, op.origin))
     outputs = tuple(now.get(v, v) for v in graph.outputs)
     return graph.replace(operations=tuple(operations), outputs=outputs)
+
+
+def spanned(graph: Graph, replicas: int) -> Graph:
+    """The graph with what a batch norm exchanges whose statistics are those of ``replicas`` neighbours.
+
+    That is two vectors of the channels before each norm, and two, the sums of its gradients, behind each gradient. Its
+    scale and shift, which are alike on all replicas, stand in for them: their mean over the neighbours changes nothing,
+    and its gradient is the exchange on the way back.
+    """
+    operations: list[Operation] = []
+    for op in graph.operations:
+        operands = list(op.operands)
+        if op.name == "batch_norm":
+            for i, value in enumerate(operands[1:], start=1):
+                operands[i] = Value(value.type)
+                attributes = {"reduction": "mean", "group": replicas, "stride": 1}
+                operations.append(Operation("all_reduce", (value,), (operands[i],), attributes, op.origin))
+        operations.append(replace(op, operands=tuple(operands)))
+    return graph.replace(operations=tuple(operations))
 
 
 def _last_of(graph: Graph, module: str) -> int:
