@@ -161,6 +161,38 @@ def test_norms_recomputed():
     assert kept_values(again) <= {"mul", "fill"}
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_statistics_with_a_checkpoint_are_applied_again(kept):
+    """Of a batch norm whose mean and variance are kept only the product and the sum of each element are done again."""
+    b = Builder("net")
+    x, w, shift = b.input(f32(4, 3, 5, 2), "data", "x"), b.input(f32(3), "state", "w"), b.input(f32(3), "state", "b")
+    for _ in range(2):
+        y, *statistics = b.batch_norm(x, w, shift, eps=1e-5)
+        for value in statistics if kept else ():
+            b.checkpoint(value)
+        x = b.add(b.tanh(b.checkpoint(b.mul(y, y))), b.tanh(y))
+    graph = b.finish([b.reduce_sum(x, axes=(0, 1, 2, 3))], [Port("loss", "loss")])
+    plain, _ = run_passes(graph, [Autodiff(("w", "b"))])
+    again, _ = run_passes(plain, [Recompute(), DeadCode()])
+    same(plain, again)
+    names = [op.name for op in again.operations]
+    assert names.count("batch_norm") == (2 if kept else 4)
+    assert names.count("rsqrt") == (2 if kept else 0)
+
+
+def test_what_lies_between_checkpoints_is_not_made_again():
+    b = Builder("net")
+    x = b.checkpoint(b.sin(b.input(f32(4), "state", "w")))
+    y = b.exp(x)  # its gradient reads its own result
+    z = b.exp(b.sin(b.checkpoint(y)))
+    graph = b.finish([b.reduce_sum(z, axes=(0,))], [Port("loss", "loss")])
+    plain, _ = run_passes(graph, [Autodiff(("w",))])
+    again, _ = run_passes(plain, [Recompute(), DeadCode()])
+    same(plain, again)
+    made = [op.name for op in again.operations if op.origin.phase == "backward"]
+    assert made.count("exp") == made.count("sin") == 1, "those behind the last checkpoint alone"
+
+
 @pytest.mark.parametrize("how", HOW)
 def test_stages_are_recomputed_each_from_its_inputs(how):
     graph = layered(4)

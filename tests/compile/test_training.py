@@ -113,6 +113,15 @@ def test_sharding_exchanges_parts_in_place_of_wholes():
     assert profile.cycles.links == pytest.approx(whole.cycles.links, rel=0.05)
 
 
+def test_gradients_are_clipped_where_they_lie():
+    """Over the links go the sums of squares and the factor, not the gradients."""
+    moved = [
+        sum(step.linked for step in train(1, stages=2, split=True, clip=clip)[2].steps if step.function == "main")
+        for clip in (0.0, 0.5)
+    ]
+    assert 0 < moved[1] - moved[0] < 4 * 8 * 2
+
+
 def test_as_the_vendor_has_it_each_weight_is_exchanged_alone():
     """PopART merges neither reduce-scatters nor all-gathers by itself: each pays its own steps."""
     one = {"replicas": 4, "shard": 1}

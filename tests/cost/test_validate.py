@@ -353,6 +353,24 @@ def test_configured_models_have_the_published_sizes(name: str, millions: float) 
     assert {v.shape[0] for v in inputs.values()} == {3}
 
 
+def test_batch_norm_over_neighbours_exchanges_its_statistics() -> None:
+    from abele.cost.validate.models import _captured, spanned
+
+    small = case("training", "resnet18", "samples/s", "throughput", options={"image": 32}, micro_batch=2)
+    graph, _ = _captured(small, True)
+    norms = [op for op in graph.operations if op.name == "batch_norm"]
+    made = [op for op in spanned(graph, 2).operations if op.name == "all_reduce"]
+    assert len(made) == 2 * len(norms) == 40
+    assert {(op.attributes["group"], op.attributes["reduction"]) for op in made} == {(2, "mean")}
+    asked = replace(small, replicas=4, accumulation=2, system="bow-2000", ipus=4)
+    rates = []
+    for options in ({}, {"bn_span": 2}, {"bn_span": 2, "loss_scaling": 1, "max_grad_norm": 1.0, "image_type": "u8"}):
+        row = run_case(replace(asked, options={"image": 32, "optimizer": "lars"} | options), CONTEXT)
+        assert row.predicted is not None, row.reason
+        rates.append(row.predicted)
+    assert rates[0] > rates[1] > rates[2]
+
+
 def test_kept_results_decide_what_is_computed_again() -> None:
     pytest.importorskip("torch")
     from abele.cost.validate.models import _captured, checkpointed

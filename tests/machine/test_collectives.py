@@ -32,11 +32,13 @@ def test_a_ring_by_hand() -> None:
 
 def test_domains_by_hand() -> None:
     """Four domains of 64: rings inside, and what each IPU then holds over the gateways, shared by four of them."""
-    inside, step = 63 * (1e9 / 64 / LINKS + STEP), 2.5e-6 + 600 / 1.85e9
+    sync = 17 * 2 * 15e-9  # 1 + 64 / 4 hops, out and back: longer than 600 cycles
+    inside = 63 * (1e9 / 64 / LINKS + 0.6e-6 + sync)
+    step = 2.5e-6 + sync + 2 * 2.5e-6  # the data and the sync go over the gateways
     across = 2 * (3 / 4 * 1e9 / 64 / (25e9 / 4) + 2 * step)
     found = collective(POD, "all_reduce", 1e9, 256)
     assert found.algorithm == "ring + halving"
-    assert found.seconds == pytest.approx(2 * inside + across)
+    assert found.seconds == pytest.approx(2 * inside + across, rel=1e-5)
     assert found.seconds == min(found.alternatives.values())
 
 
@@ -50,7 +52,7 @@ def test_more_bytes_and_more_members_take_longer(kind: str) -> None:
 
 def test_thousands_of_members_do_not_take_thousands_of_steps() -> None:
     found = collective(find_system("bow-64000"), "all_reduce", 4.0, 64_000)
-    assert found.algorithm == "ring + halving" and found.seconds < 3e-4 < found.alternatives["ring"]
+    assert found.algorithm == "ring + halving" and found.seconds < 1e-3 < 1 < found.alternatives["ring"]
 
 
 def test_rings_share_the_ladder() -> None:
@@ -62,8 +64,9 @@ def test_rings_share_the_ladder() -> None:
 def test_a_ring_alone_has_the_ladder_to_itself() -> None:
     """Of replicas of 8 IPUs one takes part: one ring, not four in each column, but as far from member to member."""
     alone, all_ = (seconds(POD, "reduce_scatter", 1e9, 8, 8, active=n) for n in (1, 8))
-    assert alone == pytest.approx(7 * (1e9 / 8 / LINKS + 4 * 0.6e-6 + 600 / 1.85e9))
-    assert all_ == pytest.approx(7 * (1e9 / 8 / (LINKS / 4) + 4 * 0.6e-6 + 600 / 1.85e9))
+    step = 4 * 0.6e-6 + 17 * 2 * 15e-9
+    assert alone == pytest.approx(7 * (1e9 / 8 / LINKS + step), rel=1e-6)
+    assert all_ == pytest.approx(7 * (1e9 / 8 / (LINKS / 4) + step), rel=1e-6)
     assert seconds(POD, "reduce_scatter", 1e9, 8, 8) == all_
     # over the gateway of a machine one of its four IPUs goes alone
     across = [collective(POD, "all_reduce", 1e9, 32, 8, size=4, stride=8, active=n).seconds for n in (1, 8)]

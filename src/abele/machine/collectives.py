@@ -11,7 +11,8 @@ domain, and gateways join the domains. Three algorithms stand against one anothe
 - *ring + halving*: likewise, and the domains are joined through switches by recursive halving and doubling.
 
 The arithmetic is the textbook's; no measured collective of these machines is public. A step of a ring costs the
-latency of the way to the next member and one sync between IPUs, since the machine is bulk-synchronous.
+latency of the way to the next member and one sync of the IPUs between the members, since the machine is
+bulk-synchronous; over gateways the sync goes over them too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from abele.errors import InvalidOption, suggest
-from abele.machine.exchange import link_rate
+from abele.machine.exchange import link_rate, sync_cycles
 from abele.machine.system import System
 
 
@@ -180,13 +181,13 @@ def _times(system: System, kind: str, bytes: float, members: int, apart: int, ac
     many IPUs are in a group that runs at once."""
     inside = max(1, min(members, system.ipus_per_link_domain // apart))
     outside = math.ceil(members / inside)
-    sync = system.chip.seconds(system.global_sync_cycles)
+    near_sync, far_sync = (system.chip.seconds(sync_cycles(system, n * apart)) for n in (inside, members))
     # Groups that lie between the members of one share the two columns of links of the ladder with it.
     links = min(system.ring_links, system.links_per_ipu) / max(1.0, active / 2)
-    near = _Way(inside, link_rate(system, links), max(1.0, apart / 2) * system.link_latency_seconds + sync)
+    near = _Way(inside, link_rate(system, links), max(1.0, apart / 2) * system.link_latency_seconds + near_sync)
     if outside == 1:
         return {"ring": _RING[kind](bytes, near)}
-    step = system.gateway_latency_seconds + sync
+    step = system.gateway_latency_seconds + far_sync
     crossing = min(active, system.ipus_per_machine)
     slowest = min(near.rate if inside > 1 else math.inf, system.gateway_bytes_per_second / crossing)
     found = {"ring": _RING[kind](bytes, _Way(members, slowest, max(near.step, step)))}

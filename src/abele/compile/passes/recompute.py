@@ -2,17 +2,23 @@
 
 Before: backward operations read values of the forward phase, which live until then. After: they read clones that start
 from what is kept. What that is, ``how`` says; the names are PopART's, beside two of Abele's own.
+
+What has checkpoints on its results and on all that it reads is not made again. Where the statistics of a batch norm
+have a checkpoint, they are applied again, not made again, as TensorFlow for the IPU has it where replicas share them
+(graphcore/tensorflow, ``passes/distributed_batch_norm_decomposer.h``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from abele.compile.passes.segments import kept_values
-from abele.ir.graph import Graph, Operation, Value
+from abele.ir.builder import Builder
+from abele.ir.graph import Attribute, Graph, Operation, Value
 from abele.ir.operation import has, lookup
 from abele.ir.rules import CONTROL
+from abele.ir.types import DType
 
 HOW = ("none", "checkpoints", "layers", "standard", "norm_only", "pipeline", "recompute_all")
 """How much is computed again:
@@ -62,20 +68,28 @@ class Recompute:
         keeps = self.keeper(graph, repeatable)
         if keeps is None:
             return graph
-        made = graph.producers()
+        made, kept = graph.producers(), _kept_results(graph)
         clones: dict[Value, Value] = {}
-        operations: list[Operation] = []
+        builder = Builder(graph.name)
+        operations = builder.operations
 
         def again(value: Value, like: Operation) -> Value:
             op = made.get(value)
             if op is None or op.origin.phase != "forward" or op.origin.stage != like.origin.stage or keeps(op):
                 return value
+            if value in kept:
+                return kept[value]
             if value not in clones:
                 operands = tuple(again(v, like) for v in op.operands)
-                results = tuple(Value(v.type) for v in op.results)
-                clones.update(zip(op.results, results, strict=True))
                 origin = replace(op.origin, phase=like.origin.phase)
-                operations.append(Operation(op.name, operands, results, op.attributes, origin))
+                if op.name == "batch_norm" and op.results[1] in kept:
+                    statistics = [kept[v] for v in op.results[1:]]
+                    with builder.at(origin):
+                        clones[value] = _normalised(builder, operands, statistics, op.attributes["eps"])
+                else:
+                    results = tuple(Value(v.type) for v in op.results)
+                    clones.update(zip(op.results, results, strict=True))
+                    operations.append(Operation(op.name, operands, results, op.attributes, origin))
             return clones[value]
 
         for op in graph.operations:
@@ -105,6 +119,41 @@ class Recompute:
                 kept = kept_values(graph, fixed, self.pipeline)
                 return lambda op: fixed(op) or any(v in kept for v in op.results)
         return fixed
+
+
+def _kept_results(graph: Graph) -> dict[Value, Value]:
+    """Checkpoints of what is not made again, by what they are of: see the module."""
+    made = graph.producers()
+    kept = {op.operands[0]: op.result for op in graph.operations if op.name == "checkpoint"}
+
+    def near(op: Operation) -> bool:
+        producers = [made[v] for v in op.operands if v in made]
+        return all(v in kept for v in op.results) and all(p.name in ("checkpoint", "constant") for p in producers)
+
+    found: dict[Value, Value] = {}
+    for op in graph.operations:
+        if op.name == "batch_norm" and len(op.operands) == 3 and all(v in kept for v in op.results[1:]):
+            found |= {v: kept[v] for v in op.results[1:]}
+        if near(op):
+            found |= {v: kept[v] for v in op.results}
+    return found
+
+
+def _normalised(b: Builder, operands: Sequence[Value], statistics: Sequence[Value], eps: Attribute) -> Value:
+    """Batch norm by statistics that are known, as PopLibs does it: one product and one sum for each element.
+
+    Args:
+        operands: ``x[batch, channels, …]``, scale and shift ``[channels]``.
+        statistics: mean and variance, ``f32[channels]``.
+    """
+    x, scale, shift = operands
+    mean, variance = statistics
+    assert isinstance(eps, float)
+    factor = b.mul(b.cast_to(scale, DType.F32), b.rsqrt(b.add(variance, b.constant(eps, DType.F32))))
+    term = b.sub(b.cast_to(shift, DType.F32), b.mul(mean, factor))
+    kept = (1, x.shape[1], *(1,) * (len(x.shape) - 2))
+    factor, term = (b.reshape(b.cast_to(v, x.dtype), shape=kept) for v in (factor, term))
+    return b.add(b.mul(x, factor), term)
 
 
 def norm_operations(graph: Graph) -> set[Operation]:

@@ -88,7 +88,8 @@ class Update:
         builder.operations = list(graph.operations)
         states = graph.inputs_of("state")
         gradients = {name: g for name, g in graph.outputs_of("gradient").items() if name in states}
-        homes = _places(graph)
+        homes = {v: replace(o, phase="update", file="", line=0) for v, o in _places(graph).items()}
+        places = {name: homes.get(states[name], Origin(phase="update")) for name in gradients}
         written = graph.outputs_of("state")  # a forward may write weights too; what it wrote is updated
         updated = {name for names in spec.groups for name in names if name in gradients}
         outputs = [
@@ -98,7 +99,7 @@ class Update:
         ]
         parts: list[_Part] = []
         with builder.at(replace(builder.origin, phase="update")):
-            gradients = self.scaled(builder, graph, gradients)
+            gradients = self.scaled(builder, graph, gradients, places)
             if self.adaptive is not None:
                 self.adapt(builder, graph, self.adaptive, outputs)
             halves = any(states[name].dtype is DType.F16 for name in updated)
@@ -110,7 +111,7 @@ class Update:
                 for name in names:
                     if name not in gradients:
                         continue
-                    origin = replace(homes.get(states[name], Origin()), phase="update", file="", line=0)
+                    origin = places[name]
                     with builder.at(origin):
                         weight = written.get(name, states[name])
                         if self.sharding.takes(weight.type):
@@ -124,8 +125,10 @@ class Update:
                 outputs.append(rounding.following())
         return builder.finish([v for v, _ in outputs], [p for _, p in outputs])
 
-    def scaled(self, b: Builder, graph: Graph, gradients: Mapping[str, Value]) -> dict[str, Value]:
-        """Gradients, or parts of them, with the loss scaling undone and their joint norm clipped."""
+    def scaled(
+        self, b: Builder, graph: Graph, gradients: Mapping[str, Value], places: Mapping[str, Origin]
+    ) -> dict[str, Value]:
+        """Gradients, or parts of them, with the loss scaling undone and their joint norm clipped, each at its place."""
         spec, done = self.optimiser, dict(gradients)
         weights = graph.inputs_of("state")
         factor = None
@@ -137,8 +140,9 @@ class Update:
         if spec.max_grad_norm > 0 and done:
             sums: dict[bool, Value] = {}
             for name, gradient in done.items():
-                wide = b.cast_to(gradient, DType.F32)
-                square = b.reduce_sum(b.mul(wide, wide), axes=tuple(range(len(wide.shape))))
+                with b.at(places[name]):
+                    wide = b.cast_to(gradient, DType.F32)
+                    square = b.reduce_sum(b.mul(wide, wide), axes=tuple(range(len(wide.shape))))
                 sharded = self.sharding.takes(weights[name].type)
                 sums[sharded] = b.add(sums[sharded], square) if sharded in sums else square
             if True in sums:  # each replica has the squares of its own parts
@@ -151,7 +155,10 @@ class Update:
             factor = clip if factor is None else b.mul(factor, clip)
         if factor is None:
             return done
-        return {name: b.mul(b.cast_to(g, DType.F32), factor) for name, g in done.items()}
+        for name, gradient in done.items():
+            with b.at(places[name]):
+                done[name] = b.mul(b.cast_to(gradient, DType.F32), factor)
+        return done
 
     def adapt(self, b: Builder, graph: Graph, adaptive: AdaptiveScale, outputs: list[tuple[Value, Port]]) -> None:
         """Give the factor of the loss scaling its next value; without gradients in half it stays."""

@@ -13,7 +13,7 @@ from abele.cost.profile import cost
 from abele.cost.validate.cases import Case, numbers
 from abele.cost.validate.outcome import Context, NoRunner, Outcome, runner
 from abele.errors import InvalidOption, Unsupported, suggest
-from abele.ir.graph import Graph, Operation, Port, Value
+from abele.ir.graph import Graph, Operation, Origin, Port, Value
 from abele.machine.system import find_system
 from abele.ops.plans.planning import PlanOptions
 
@@ -32,7 +32,9 @@ def run_model(case: Case, context: Context) -> Outcome:
     Options, all with defaults: ``image=SIDE``; ``width``, ``depth``, ``heads``, ``vocabulary``, ``mask_tokens`` of a
     transformer; ``stage_ipus=0/1/2/3/0`` (the IPU of each stage of ``layers``), ``attention_layers`` (as ``layers``,
     where attention and feed-forward of a layer are apart); ``pipeline=grouped|interleaved|sequential``;
-    ``optimizer=sgd|adam|lamb|lars``, ``optimizer_state=f32|f16``; ``offload=1`` (optimiser state in streaming memory);
+    ``optimizer=sgd|adam|lamb|lars``, ``optimizer_state=f32|f16``, ``loss_scaling=1`` (gradients are divided by a number
+    in a step of its own), ``max_grad_norm`` (they are clipped by their joint norm); ``offload=1`` (optimiser state in
+    streaming memory);
     ``checkpoints=stages.0.2/stages.1.3`` (modules whose results are kept, with ``recompute`` as ``checkpoints``);
     ``memory_proportion``; ``io_tiles=N`` set aside, on which the host's transfers run beside compute;
     ``bn_span=N`` (neighbouring replicas that share the statistics of batch norm); ``image_type=u8`` of a ResNet;
@@ -60,7 +62,9 @@ def run_model(case: Case, context: Context) -> Outcome:
             raise InvalidOption(f"{case.id}: there is no optimizer {name!r}", remedy=suggest(name, _OPTIMISERS))
         kind, fixed, attributes = _OPTIMISERS[name]
         held = str(case.option("optimizer_state", "f32"))
-        optimiser = Optimiser(kind, (parameters,), (tuple(fixed.items()),), attributes, state_dtype=held)
+        scale, norm = "loss_scaling" * int(case.option("loss_scaling", 0)), float(case.option("max_grad_norm", 0))
+        constants = (tuple(fixed.items()),)
+        optimiser = Optimiser(kind, (parameters,), constants, attributes, held, loss_scaling=scale, max_grad_norm=norm)
     turns, io_tiles = case.accumulation, int(case.option("io_tiles", 0))
     options = CompileOptions(
         system,
@@ -68,6 +72,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         turns,
         stages,
         optimiser=optimiser,
+        loss_scaling=optimiser.loss_scaling if optimiser else "",
         offload=bool(case.option("offload", 0)),
         shard=int(case.option("shard", 0)),
         recompute=case.recompute,
@@ -193,19 +198,27 @@ def checkpointed(graph: Graph, modules: Sequence[str]) -> Graph:
 def spanned(graph: Graph, replicas: int) -> Graph:
     """The graph with what a batch norm exchanges whose statistics are those of ``replicas`` neighbours.
 
-    That is two vectors of the channels before each norm, and two, the sums of its gradients, behind each gradient. Its
-    scale and shift, which are alike on all replicas, stand in for them: their mean over the neighbours changes nothing,
-    and its gradient is the exchange on the way back.
+    That is two vectors of the channels at each norm, and two, the sums of its gradients, at each gradient. Its scale
+    and shift, which are alike on all replicas, stand in for them: their mean over the neighbours changes nothing, and
+    its gradient is the exchange on the way back. The statistics are kept, so that nothing is exchanged when the norm is
+    computed again (graphcore/tensorflow, ``passes/distributed_batch_norm_decomposer.h``).
     """
     operations: list[Operation] = []
+
+    def added(name: str, value: Value, origin: Origin, **attributes: object) -> Value:
+        operations.append(Operation(name, (value,), (Value(value.type),), attributes, origin))
+        return operations[-1].result
+
     for op in graph.operations:
-        operands = list(op.operands)
-        if op.name == "batch_norm":
-            for i, value in enumerate(operands[1:], start=1):
-                operands[i] = Value(value.type)
-                attributes = {"reduction": "mean", "group": replicas, "stride": 1}
-                operations.append(Operation("all_reduce", (value,), (operands[i],), attributes, op.origin))
-        operations.append(replace(op, operands=tuple(operands)))
+        if op.name != "batch_norm":
+            operations.append(op)
+            continue
+        x, *affine = op.operands
+        shared = [added("all_reduce", v, op.origin, reduction="mean", group=replicas, stride=1) for v in affine]
+        shared = [added("checkpoint", v, op.origin) for v in shared]
+        operations.append(replace(op, operands=(x, *shared)))
+        for value in op.results[1:]:
+            added("checkpoint", value, op.origin)
     return graph.replace(operations=tuple(operations))
 
 
