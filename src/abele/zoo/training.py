@@ -32,6 +32,9 @@ class FromBytes(nn.Module):
     What comes behind the images is handed on.
     """
 
+    scale: torch.Tensor
+    shift: torch.Tensor
+
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
