@@ -6,6 +6,10 @@ matches a phrase it is part of the API and stands here word for word; all other 
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind")
+
 
 class Error(RuntimeError):
     """Something that the user can put right, found while a model is compiled or run.
@@ -49,3 +53,22 @@ def require(condition: object, message: str) -> None:
     """
     if not condition:
         raise AssertionError(message)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """``value``, which is True or False, for the method ``name``."""
+    require(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
+    return value
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """``value``, a whole number of ``least`` or more, for the method ``name``."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    require(fits, f"{name} takes a whole number of {least} or more, not {value!r}.")
+    return value
+
+
+def member(name: str, value: Any, kind: type[Kind]) -> Kind:
+    """``value``, which is of a class of this package, for the method ``name``."""
+    require(isinstance(value, kind), f"{name} takes a poptorch.{kind.__name__}, not {value!r}.")
+    return value

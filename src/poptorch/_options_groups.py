@@ -11,15 +11,10 @@ import torch
 
 from . import enums
 from ._engine_options import note_unknown
-from ._errors import require
+from ._errors import boolean, member, require, whole_number
 from ._logging import logger
 from ._options_base import FROZEN, OptionsDict
 from ._options_effects import note_optimizer_location, note_popart_no_effect
-
-
-def _boolean(name: str, value: Any) -> bool:
-    require(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
-    return value
 
 
 class _JitOptions(OptionsDict):
@@ -97,23 +92,20 @@ class _PrecisionOptions(OptionsDict):
     def halfFloatCasting(self, half_float_casting: enums.HalfFloatCastingBehavior) -> _PrecisionOptions:
         """Deprecated, does nothing: mixed operands follow PyTorch's promotion."""
         self.checkIsFrozen("half_float_casting")
-        require(
-            isinstance(half_float_casting, enums.HalfFloatCastingBehavior),
-            "halfFloatCasting takes a HalfFloatCastingBehavior.",
-        )
+        member("halfFloatCasting", half_float_casting, enums.HalfFloatCastingBehavior)
         logger.warning("Precision.halfFloatCasting is deprecated and does nothing.")
         return self
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> _PrecisionOptions:
         """Deprecated, does nothing: running statistics keep the type they have in the model."""
         self.checkIsFrozen("running_statistics_always_float")
-        _boolean("runningStatisticsAlwaysFloat", value)
+        boolean("runningStatisticsAlwaysFloat", value)
         logger.warning("Precision.runningStatisticsAlwaysFloat is deprecated and does nothing.")
         return self
 
     def enableFloatingPointExceptions(self, enabled: bool) -> _PrecisionOptions:
         """Stop at a division by zero, an overflow or a NaN."""
-        self.set(floating_point_exceptions=_boolean("enableFloatingPointExceptions", enabled))
+        self.set(floating_point_exceptions=boolean("enableFloatingPointExceptions", enabled))
         self._popart.options["enableFloatingPointChecks"] = enabled
         return self
 
@@ -122,7 +114,7 @@ class _PrecisionOptions(OptionsDict):
 
         Other half results are rounded to the nearest; on the machine those would be rounded stochastically too.
         """
-        self.set(stochastic_rounding=_boolean("enableStochasticRounding", enabled))
+        self.set(stochastic_rounding=boolean("enableStochasticRounding", enabled))
         self._popart.options["enableStochasticRounding"] = enabled
         return self
 
@@ -156,11 +148,7 @@ class _TrainingOptions(OptionsDict):
 
     def gradientAccumulation(self, gradient_accumulation: int) -> _TrainingOptions:
         """How many micro-batches contribute to one weight update. A pipeline of S stages needs 2S−1 or more."""
-        require(
-            isinstance(gradient_accumulation, int) and gradient_accumulation >= 1,
-            f"gradientAccumulation takes a whole number of 1 or more, not {gradient_accumulation!r}.",
-        )
-        self.set(gradient_accumulation=gradient_accumulation)
+        self.set(gradient_accumulation=whole_number("gradientAccumulation", gradient_accumulation))
         return self
 
     def accumulationAndReplicationReductionType(self, reduction_type: enums.ReductionType) -> _TrainingOptions:
@@ -181,9 +169,8 @@ class _TrainingOptions(OptionsDict):
 
         An optimizer whose ``accum_type`` is half switches it to ``Running``.
         """
-        require(
-            isinstance(mean_reduction_strategy, enums.MeanReductionStrategy),
-            "setMeanAccumulationAndReplicationReductionStrategy takes a MeanReductionStrategy.",
+        member(
+            "setMeanAccumulationAndReplicationReductionStrategy", mean_reduction_strategy, enums.MeanReductionStrategy
         )
         self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
         return self
@@ -191,13 +178,13 @@ class _TrainingOptions(OptionsDict):
     def setAutomaticLossScaling(self, enabled: bool) -> _TrainingOptions:
         """Let the loss scale follow the gradients: halved when half gradients grow near the end of their range, else
         doubled. It begins at the optimizer's ``loss_scaling``; ``finalLossScale`` can be anchored."""
-        self.set(auto_loss_scaling=_boolean("setAutomaticLossScaling", enabled))
+        self.set(auto_loss_scaling=boolean("setAutomaticLossScaling", enabled))
         self._popart.options["automaticLossScalingSettings.enabled"] = enabled
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> _TrainingOptions:
         """Start the mapping of each convolution at another tile."""
-        self.set(convolution_dithering=_boolean("setConvolutionDithering", enabled))
+        self.set(convolution_dithering=boolean("setConvolutionDithering", enabled))
         return self
 
 
@@ -229,7 +216,7 @@ class _DistributedOptions(OptionsDict):
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
         """Say which process this is, from 0, and how many there are."""
         for name, value in (("process_id", process_id), ("num_processes", num_processes)):
-            require(isinstance(value, int) and value >= 0, f"{name} must be a whole number, not {value!r}.")
+            whole_number(name, value, least=0)
         self.set(num_distributed_processes=num_processes, distributed_process_id=process_id)
         return self
 
@@ -254,12 +241,11 @@ class TensorLocationSettings(OptionsDict):
         super().__init__()
 
     def _number(self, name: str, value: int) -> TensorLocationSettings:
-        require(isinstance(value, int) and value >= 0, f"{name} takes a whole number, not {value!r}.")
-        self.createOrSet(**{name: value})
+        self.createOrSet(**{name: whole_number(name, value, least=0)})
         return self
 
     def _switch(self, name: str, value: bool) -> TensorLocationSettings:
-        self.createOrSet(**{name: int(_boolean(name, value))})
+        self.createOrSet(**{name: int(boolean(name, value))})
         return self
 
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
@@ -309,10 +295,7 @@ class _TensorLocationOptions(OptionsDict):
         return self
 
     def _locate(self, kind: str, location: TensorLocationSettings) -> _TensorLocationOptions:
-        require(
-            isinstance(location, TensorLocationSettings),
-            f"The {kind} location is a poptorch.TensorLocationSettings, not {location!r}.",
-        )
+        member(f"set{kind.capitalize()}Location", location, TensorLocationSettings)
         self.set(**{f"location_{kind}": location.toDict()})
         return self
 

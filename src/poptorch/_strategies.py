@@ -7,7 +7,7 @@ from typing import Any
 
 from abele.errors import suggest
 
-from ._errors import Error, require
+from ._errors import Error, boolean, member, require, whole_number
 from ._placement import Placement
 from .enums import AutoStage, Liveness
 
@@ -38,8 +38,7 @@ class Stage:
 
     def ipu(self, ipu: int) -> Stage:
         """Run the stage on this IPU of the replica, numbered from 0."""
-        require(isinstance(ipu, int) and ipu >= 0, f"An IPU is a whole number from 0, not {ipu!r}.")
-        self._ipu = ipu
+        self._ipu = whole_number("Stage.ipu", ipu, least=0)
         return self
 
     def __repr__(self) -> str:
@@ -218,8 +217,7 @@ class _IPhasedExecution(_IExecutionStrategy):
 
     def useSeparateBackwardPhase(self, use: bool = True) -> _IPhasedExecution:
         """Do not share the last forward phase with the first backward phase."""
-        require(isinstance(use, bool), "useSeparateBackwardPhase takes True or False.")
-        self._separate_backward_phase = use
+        self._separate_backward_phase = boolean("useSeparateBackwardPhase", use)
         return self
 
     def _default_ipu(self, stage: Stage) -> int:
@@ -245,8 +243,7 @@ class ParallelPhasedExecution(_IPhasedExecution):
 
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> ParallelPhasedExecution:
         """Send activations to streaming memory after the forward pass, also where a phase could keep them."""
-        require(isinstance(off_chip, bool), "sendTensorsOffChipAfterFwd takes True or False.")
-        self._off_chip_after_forward = off_chip
+        self._off_chip_after_forward = boolean("sendTensorsOffChipAfterFwd", off_chip)
         return self
 
     @property
@@ -268,8 +265,7 @@ class SerialPhasedExecution(_IPhasedExecution):
 
     def setTensorsLiveness(self, liveness: Liveness) -> SerialPhasedExecution:
         """When the tensors of a phase leave the chip."""
-        require(isinstance(liveness, Liveness), f"setTensorsLiveness takes a Liveness, not {liveness!r}.")
-        self._liveness = liveness
+        self._liveness = member("setTensorsLiveness", liveness, Liveness)
         return self
 
     @property

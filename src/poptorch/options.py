@@ -15,7 +15,7 @@ from abele.compile import session
 
 from . import _config_file, _placement, enums
 from ._config_file import ConfigFileError
-from ._errors import require
+from ._errors import boolean, member, require, whole_number
 from ._logging import logger
 from ._options_base import OptionsDict, plain
 from ._options_effects import note
@@ -99,24 +99,6 @@ class AnchoredTensor:
     long_name: str
     output_mode: enums.OutputMode = enums.OutputMode.Default
     output_return_period: int = 1
-
-
-def _count(name: str, value: Any, least: int = 1) -> int:
-    require(
-        isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"{name} takes a whole number of {least} or more, not {value!r}.",
-    )
-    return value
-
-
-def _member(name: str, value: Any, kind: type) -> Any:
-    require(isinstance(value, kind), f"{name} takes a poptorch.{kind.__name__}, not {value!r}.")
-    return value
-
-
-def _boolean(name: str, value: Any) -> bool:
-    require(isinstance(value, bool), f"{name} takes True or False, not {value!r}.")
-    return value
 
 
 class Options(OptionsDict):
@@ -217,12 +199,12 @@ class Options(OptionsDict):
 
     def deviceIterations(self, device_iterations: int) -> Options:
         """How many times one call repeats the loop on the device (default 1)."""
-        self.set(device_iterations=_count("deviceIterations", device_iterations))
+        self.set(device_iterations=whole_number("deviceIterations", device_iterations))
         return self
 
     def replicationFactor(self, replication_factor: int) -> Options:
         """How many copies of the model work on different data (default 1)."""
-        self.set(replication_factor=_count("replicationFactor", replication_factor))
+        self.set(replication_factor=whole_number("replicationFactor", replication_factor))
         return self
 
     def inputReplicaGrouping(self, input_group_size: int, input_group_type: enums.CommGroupType) -> Options:
@@ -232,8 +214,10 @@ class Options(OptionsDict):
             input_group_size: how many replicas are in a group; it divides the replication factor.
             input_group_type: how the groups are formed.
         """
-        _member("inputReplicaGrouping", input_group_type, enums.CommGroupType)
-        self.set(input_group_size=_count("inputReplicaGrouping", input_group_size), input_group_type=input_group_type)
+        member("inputReplicaGrouping", input_group_type, enums.CommGroupType)
+        self.set(
+            input_group_size=whole_number("inputReplicaGrouping", input_group_size), input_group_type=input_group_type
+        )
         return self
 
     def outputMode(self, output_mode: enums.OutputMode, output_return_period: int | None = None) -> Options:
@@ -243,7 +227,7 @@ class Options(OptionsDict):
             output_mode: which ones.
             output_return_period: with ``EveryN``, the N; it divides the device iterations.
         """
-        _member("outputMode", output_mode, enums.OutputMode)
+        member("outputMode", output_mode, enums.OutputMode)
         if output_mode is enums.OutputMode.EveryN:
             require(
                 output_return_period is not None and output_return_period > 0,
@@ -280,8 +264,8 @@ class Options(OptionsDict):
         for name in (short_name, long_name):
             require(isinstance(name, str), f"anchorTensor takes names, not {name!r}.")
         mode = enums.OutputMode.Default if output_mode is None else output_mode
-        _member("anchorTensor", mode, enums.OutputMode)
-        anchor = AnchoredTensor(long_name, mode, _count("output_return_period", output_return_period))
+        member("anchorTensor", mode, enums.OutputMode)
+        anchor = AnchoredTensor(long_name, mode, whole_number("output_return_period", output_return_period))
         self.set(anchored_tensors={**self._values["anchored_tensors"], short_name: anchor})
         return self
 
@@ -297,7 +281,7 @@ class Options(OptionsDict):
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
         """Keep one value of each buffer for all replicas (True), or one for each replica (False)."""
-        self.set(broadcast_buffers=_boolean("broadcastBuffers", broadcast_buffers))
+        self.set(broadcast_buffers=boolean("broadcastBuffers", broadcast_buffers))
         return self
 
     def updatableNamedBuffers(self, buffers: Iterable[str]) -> Options:
@@ -322,19 +306,19 @@ class Options(OptionsDict):
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
         """Reserve the next power of two of IPUs where the model uses another number."""
-        self.set(auto_round_num_ipus=_boolean("autoRoundNumIPUs", auto_round_num_ipus))
+        self.set(auto_round_num_ipus=boolean("autoRoundNumIPUs", auto_round_num_ipus))
         return self
 
     def useIpuModel(self, use_model: bool) -> Options:
         """Run on the modelled machine (True). Abele has no other, so False changes nothing."""
         if use_model is False:
             note("useIpuModel(False)", "there is no other machine than the modelled one")
-        self.set(use_model=_boolean("useIpuModel", use_model))
+        self.set(use_model=boolean("useIpuModel", use_model))
         return self
 
     def useIpuId(self, ipu_id: int) -> Options:
         """Attach to the device of that number."""
-        self.set(ipu_id=_count("useIpuId", ipu_id, least=0))
+        self.set(ipu_id=whole_number("useIpuId", ipu_id, least=0))
         return self
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
@@ -346,12 +330,12 @@ class Options(OptionsDict):
 
     def connectionType(self, connection_type: enums.ConnectionType) -> Options:
         """When a model attaches to its device."""
-        self.set(connection_type=_member("connectionType", connection_type, enums.ConnectionType))
+        self.set(connection_type=member("connectionType", connection_type, enums.ConnectionType))
         return self
 
     def syncPattern(self, sync_pattern: enums.SyncPattern) -> Options:
         """Which IPUs synchronise with which."""
-        self.set(sync_pattern=_member("syncPattern", sync_pattern, enums.SyncPattern))
+        self.set(sync_pattern=member("syncPattern", sync_pattern, enums.SyncPattern))
         return self
 
     def setAvailableMemoryProportion(self, available_memory_proportion: Mapping[str, float]) -> Options:
@@ -404,20 +388,20 @@ class Options(OptionsDict):
 
     def enableSyntheticData(self, enabled: bool) -> Options:
         """Make up the inputs on the device instead of sending them."""
-        self.set(synthetic_data=_boolean("enableSyntheticData", enabled))
+        self.set(synthetic_data=boolean("enableSyntheticData", enabled))
         # The layer below numbers its modes: 0 off, 2 random normal values.
         self._popart.options["syntheticDataMode"] = 2 if enabled else 0
         return self
 
     def enableStableNorm(self, enabled: bool) -> Options:
         """Ask for normalisations whose variance suffers less cancellation, which is always so here."""
-        self.set(stable_norm=_boolean("enableStableNorm", enabled))
+        self.set(stable_norm=boolean("enableStableNorm", enabled))
         self._popart.options["enableStableNorm"] = enabled
         return self
 
     def logCycleCount(self, log_cycle_count: bool) -> Options:
         """Log the cycles of each run and make ``cycleCount()`` available."""
-        self.set(log_cycle_count=_boolean("logCycleCount", log_cycle_count))
+        self.set(log_cycle_count=boolean("logCycleCount", log_cycle_count))
         self._popart.options["instrumentWithHardwareCycleCounter"] = log_cycle_count
         return self
 
@@ -434,12 +418,12 @@ class Options(OptionsDict):
 
     def maxRepeatLogs(self, max_lines: int | None) -> Options:
         """How often the same line may be logged; None for always."""
-        self.set(max_repeat_logs=None if max_lines is None else _count("maxRepeatLogs", max_lines, least=0))
+        self.set(max_repeat_logs=None if max_lines is None else whole_number("maxRepeatLogs", max_lines, least=0))
         return self
 
     def showCompilationProgressBar(self, show: bool = True) -> Options:
         """Show how far the compilation is."""
-        self.set(show_compilation_progress_bar=_boolean("showCompilationProgressBar", show))
+        self.set(show_compilation_progress_bar=boolean("showCompilationProgressBar", show))
         return self
 
     def sourceLocationExcludes(self, excludes: Iterable[str]) -> Options:
@@ -459,7 +443,7 @@ class Options(OptionsDict):
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
         """Do not warn about optimizer attributes that are not used."""
-        self.set(relax_optimizer_checks=_boolean("relaxOptimizerAttributesChecks", relax))
+        self.set(relax_optimizer_checks=boolean("relaxOptimizerAttributesChecks", relax))
         return self
 
     # -- the object itself --------------------------------------------------------------------------------
