@@ -54,6 +54,8 @@ class Optimizer:
     """
 
     variable_attrs: VariableAttributes
+    _own: tuple[str, ...] = ()
+    """Attributes that a kind of optimizer has besides PyTorch's."""
 
     def __init__(self) -> None:
         self._ipu_state: Mapping[str, Any] | None = None
@@ -121,10 +123,13 @@ class Optimizer:
         self._ipu_state_is_new = False
         return self.get_state_dict()
 
-    def _kept(self) -> dict[str, Any]:
-        """What a copy or a pickle keeps besides PyTorch's own; a copy belongs to no model."""
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle keeps; a copy belongs to no model."""
         self._bring_up_to_date()
+        state: Any = super().__getstate__()
         return {
+            **state,
+            **{name: getattr(self, name) for name in self._own},
             "variable_attrs": self.variable_attrs,
             "_ipu_state": self._ipu_state,
             "_ipu_param": self._ipu_param,

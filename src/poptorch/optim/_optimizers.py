@@ -45,6 +45,7 @@ class SGD(Optimizer, torch.optim.SGD):
 
     _child_vars = ("loss_scaling",)
     _group_vars = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    _own = ("use_combined_accum", "loss_scaling", "accum_type", "velocity_accum_type", "max_grad_norm")
 
     def __init__(
         self,
@@ -87,14 +88,12 @@ class SGD(Optimizer, torch.optim.SGD):
             )
         self.variable_attrs = _attributes(passed, self._group_vars, variables)
 
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("use_combined_accum", "loss_scaling", "accum_type", "velocity_accum_type", "max_grad_norm")
-        return {**super().__getstate__(), **self._kept(), **{k: getattr(self, k) for k in own}}
-
 
 class _AdamState(Optimizer):
     """The attributes that the Adam family shares."""
 
+    _types = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
+    _own = ("loss_scaling", *_types, "max_grad_norm")
     loss_scaling: float
 
     def _take(
@@ -104,23 +103,10 @@ class _AdamState(Optimizer):
         max_grad_norm: float | None = None,
     ) -> None:
         self.loss_scaling = passed.get("loss_scaling", 1.0)
-        for name in ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type"):
+        for name in self._types:
             setattr(self, name, _accumulator(name, passed.get(name)))
         self.max_grad_norm = max_grad_norm
         self.variable_attrs = _attributes(passed, group_vars, ("loss_scaling",))
-
-    def _own(self) -> tuple[str, ...]:
-        return (
-            "loss_scaling",
-            "accum_type",
-            "first_order_momentum_accum_type",
-            "second_order_momentum_accum_type",
-            "max_grad_norm",
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()
-        return {**state, **self._kept(), **{k: getattr(self, k) for k in self._own()}}
 
 
 _ADAM_ARGUMENTS = (
@@ -194,6 +180,7 @@ class AdamW(_AdamState, torch.optim.AdamW):
 
     _child_vars = ("loss_scaling",)
     _group_vars = ("lr", "betas", "weight_decay", "eps", "amsgrad")
+    _own = (*_AdamState._own, "bias_correction")
 
     def __init__(
         self,
@@ -221,9 +208,6 @@ class AdamW(_AdamState, torch.optim.AdamW):
         self.bias_correction = True if bias_correction is None else bias_correction
         self._take(passed, self._group_vars, max_grad_norm)
 
-    def _own(self) -> tuple[str, ...]:
-        return (*super()._own(), "bias_correction")
-
 
 class RMSprop(_AdamState, torch.optim.RMSprop):
     """RMSprop, with the weight decay added to the gradient (L2).
@@ -239,6 +223,7 @@ class RMSprop(_AdamState, torch.optim.RMSprop):
 
     _child_vars = ("loss_scaling",)
     _group_vars = ("lr", "momentum", "weight_decay", "alpha", "eps", "centered")
+    _own = (*_AdamState._own, "use_tf_variant")
 
     def __init__(
         self,
@@ -265,9 +250,6 @@ class RMSprop(_AdamState, torch.optim.RMSprop):
         self.use_tf_variant = bool(use_tf_variant)
         self._take(passed, self._group_vars)
 
-    def _own(self) -> tuple[str, ...]:
-        return (*super()._own(), "use_tf_variant")
-
 
 class LAMB(_AdamState, torch.optim.Optimizer):
     """Layer-wise adaptive moments: Adam's step, scaled for each tensor by the norm of its weights.
@@ -289,6 +271,7 @@ class LAMB(_AdamState, torch.optim.Optimizer):
 
     _child_vars = ("loss_scaling",)
     _group_vars = ("lr", "weight_decay", "betas", "eps", "max_weight_norm")
+    _own = (*_AdamState._own, "bias_correction")
 
     def __init__(
         self,
@@ -322,9 +305,6 @@ class LAMB(_AdamState, torch.optim.Optimizer):
         torch.optim.Optimizer.__init__(self, params, defaults)
         self.bias_correction = True if bias_correction is None else bias_correction
         self._take(passed, self._group_vars)
-
-    def _own(self) -> tuple[str, ...]:
-        return (*super()._own(), "bias_correction")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
