@@ -212,7 +212,7 @@ class RingReader:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self.indices_mem = ring.states
+        self.indices_mem = ring.states  # the vendor's public tests look at it
         self.slots = len(ring.states)
 
     def state(self, slot: int) -> int:

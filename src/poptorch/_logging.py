@@ -31,7 +31,6 @@ _NAMES = {
     logging.ERROR: "error",
 }
 _seen: set[str] = set()
-popart_level = "WARN"
 
 
 class _CurrentStderr(logging.StreamHandler):
@@ -74,11 +73,9 @@ def setLogLevel(level: str | int) -> None:
 
 
 def setPopartLogLevel(level: str) -> None:
-    """Choose what the compiler logs; the same names as :func:`setLogLevel`, as strings only."""
-    global popart_level
+    """Accepted, with a level of :func:`setLogLevel` by name: the vendor's compiler, whose log it is, does not run."""
     if not isinstance(level, str) or level not in _LEVELS:
         raise ValueError(f"Level must be one of {', '.join(_LEVELS)}, not {level!r}.")
-    popart_level = level
 
 
 def log_once(level: int, message: str) -> None:

@@ -91,7 +91,6 @@ class Program:
     exceptions: bool = False
     groupings: Groupings = dataclasses.field(default_factory=dict)
     _engine: Engine | None = None
-    _made: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def profile(self) -> Profile:

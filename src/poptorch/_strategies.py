@@ -8,10 +8,12 @@ from typing import Any
 from abele.errors import suggest
 
 from ._errors import Error, boolean, member, require, whole_number
+from ._options_effects import note
 from ._placement import Placement
 from .enums import AutoStage, Liveness
 
 BlockId = str
+_TIMING = "it changes when data is moved on the real machine, never the results"
 
 
 class Stage:
@@ -191,7 +193,6 @@ class _IPhasedExecution(_IExecutionStrategy):
 
     def __init__(self, *phases: Phase | Stage | Sequence[Stage] | Sequence[BlockId] | BlockId) -> None:
         self._phases = [self._as_phase(p) for p in phases]
-        self._separate_backward_phase = False
         stages: list[Stage] = []
         for number, phase in enumerate(self._phases):
             for position, stage in enumerate(phase.stages):
@@ -217,7 +218,8 @@ class _IPhasedExecution(_IExecutionStrategy):
 
     def useSeparateBackwardPhase(self, use: bool = True) -> _IPhasedExecution:
         """Do not share the last forward phase with the first backward phase."""
-        self._separate_backward_phase = boolean("useSeparateBackwardPhase", use)
+        if boolean("useSeparateBackwardPhase", use):
+            note("useSeparateBackwardPhase", _TIMING)
         return self
 
     def _default_ipu(self, stage: Stage) -> int:
@@ -237,13 +239,10 @@ class ParallelPhasedExecution(_IPhasedExecution):
 
     kind = "parallel_phased"
 
-    def __init__(self, *phases: Any) -> None:
-        self._off_chip_after_forward = True
-        super().__init__(*phases)
-
     def sendTensorsOffChipAfterFwd(self, off_chip: bool = True) -> ParallelPhasedExecution:
         """Send activations to streaming memory after the forward pass, also where a phase could keep them."""
-        self._off_chip_after_forward = boolean("sendTensorsOffChipAfterFwd", off_chip)
+        if not boolean("sendTensorsOffChipAfterFwd", off_chip):
+            note("sendTensorsOffChipAfterFwd(False)", _TIMING)
         return self
 
     @property

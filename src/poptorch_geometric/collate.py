@@ -103,6 +103,7 @@ class FixedSizeCollater(Collater):
                     f"The fixed size options have no num_{what}s for the {what} type {missing[0]}, which the data has."
                 )
 
+    # The vendor's public tests call these two.
     def _prune_nodes(self, data_list: list[BaseData]) -> list[BaseData]:
         return trim_nodes(data_list, self.opts.num_nodes)
 

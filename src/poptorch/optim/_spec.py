@@ -50,7 +50,6 @@ class OptimizerSpec:
     second_moment_type: str = "float32"
     max_grad_norm: float | None = None
     bias_correction: bool = True
-    combined_accumulator: bool = False
     centered: bool = False
     tensorflow_variant: bool = False
 
@@ -170,7 +169,6 @@ def _read(optimizer: Any, rule: str, own: type, tracker: AttributeTracker | None
         second_moment_type=_type_name(optimizer, "second_order_momentum_accum_type"),
         max_grad_norm=getattr(optimizer, "max_grad_norm", None),
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
-        combined_accumulator=combined,
         centered=any(g.get("centered", False) for g in optimizer.param_groups),
         tensorflow_variant=bool(getattr(optimizer, "use_tf_variant", False)),
     )
