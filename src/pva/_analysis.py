@@ -31,7 +31,7 @@ class DebugContext:
     def __init__(self, data: Data, row: int) -> None:
         words = {name: data.words("operations", name)[row] for name in ("name", "layer", "file", "phase")}
         self.id = row
-        self.name = "/".join(filter(None, [*words["layer"].split("."), words["name"]]))
+        self.name = data.operation_name(row)
         described = {"layer": "poptorch" if words["file"] else "abele", "op_name": self.name, "op_type": words["name"]}
         inputs = [data.variable_name(each) for each in data.reads(row).tolist()]
         self.json = self.layer = json.dumps({**described, "phase": words["phase"], "inputs": inputs})

@@ -111,7 +111,7 @@ class Code:
     @property
     def edges(self) -> int:
         """Of the vertices of all compute sets to the tensors that they touch."""
-        sets = self.programs.set[self._runs_set & (self.programs.set >= 0)]
+        sets = self.programs.set[self.programs.runs_set & (self.programs.set >= 0)]
         return int((self.data.numbers("sets", "vertices")[sets] * self.data.numbers("code", "fields")[sets]).sum())
 
     @cached_property
@@ -120,10 +120,6 @@ class Code:
         operation = self.programs.operation
         like = self.data.numbers("operations", "like")
         return (operation >= 0) & (like[operation] == operation)
-
-    @cached_property
-    def _runs_set(self) -> np.ndarray:
-        return self.programs.type == self.programs.EXECUTE
 
     @cached_property
     def _ipu(self) -> np.ndarray:
@@ -136,7 +132,7 @@ class Code:
         if not len(self.data.numbers("sets", "id")):
             return np.zeros(len(self.programs), np.int64)
         own = self._of_first(slice(None), "control_bytes", "control_again")
-        return np.where(self._runs_set & (self.programs.set >= 0), own, 0)
+        return np.where(self.programs.runs_set & (self.programs.set >= 0), own, 0)
 
     def _of_first(self, number: int | slice, whole: str, again: str) -> np.ndarray:
         row = self.programs.set[number]

@@ -126,7 +126,7 @@ class Graph:
     def numVertices(self) -> int:
         """Of all compute sets."""
         programs = self._compilation._programs
-        sets = programs.set[programs.type == Program.Type.OnTileExecute.value]
+        sets = programs.set[programs.runs_set]
         return int(programs.data.numbers("sets", "vertices")[sets[sets >= 0]].sum())
 
     @property
@@ -339,7 +339,7 @@ class CompilationReport:
 
     @cached_property
     def computeSets(self) -> Sequence[ComputeSet]:
-        places = np.flatnonzero(self._programs.type == Program.Type.OnTileExecute.value)
+        places = np.flatnonzero(self._programs.runs_set)
         return Lazy(len(places), lambda i: ComputeSet(self._programs, int(places[i])))
 
     @property

@@ -143,6 +143,11 @@ class Data:
         order = np.argsort(self.numbers("flow", "consumer"), kind="stable")
         return self.numbers("flow", "consumer")[order], self.numbers("flow", "tensor")[order].astype(np.int64)
 
+    def operation_name(self, row: int) -> str:
+        """Module path and name of an operation, with slashes."""
+        path = [*self.words("operations", "layer")[row].split("."), self.words("operations", "name")[row]]
+        return "/".join(filter(None, path))
+
     def variable_name(self, row: int) -> str:
         """The user's name of a storage, or the tensor's."""
         source = self.words("tensors", "source")[row]

@@ -177,7 +177,12 @@ class Programs(Lazy[Program]):
         self.main = self.sequence[data.words("operations", "function")[0]]
         super().__init__(len(self._rows), self._program)
 
-    EXCHANGE, EXECUTE = ProgramType.DoExchange.value, ProgramType.OnTileExecute.value
+    EXCHANGE = ProgramType.DoExchange.value
+
+    @cached_property
+    def runs_set(self) -> np.ndarray:
+        """Whether each of them runs a compute set."""
+        return self.type == ProgramType.OnTileExecute.value
 
     @cached_property
     def code(self) -> Code:
@@ -185,8 +190,7 @@ class Programs(Lazy[Program]):
         return Code(self)
 
     def _program(self, number: int) -> Program:
-        runs_set = self.type[number] == ProgramType.OnTileExecute.value
-        return OnTileExecute(self, number) if runs_set else Program(self, number)
+        return OnTileExecute(self, number) if self.runs_set[number] else Program(self, number)
 
     def _add(self, kind: ProgramType, operation: int = -1, set: int = -1, cycles: float = 0.0) -> int:
         self._rows.append((kind.value, operation, set, cycles))
@@ -258,11 +262,7 @@ class Programs(Lazy[Program]):
 
     def name_of(self, number: int) -> str:
         row = int(self.operation[number])
-        if row < 0:
-            return self._of_sequence[number]
-        data = self.data
-        path = [*data.words("operations", "layer")[row].split("."), data.words("operations", "name")[row]]
-        return "/".join(filter(None, path))
+        return self._of_sequence[number] if row < 0 else self.data.operation_name(row)
 
     def ipu(self, number: int) -> int:
         """The IPU of a replica that a program runs on; −1: all of them."""
@@ -272,7 +272,7 @@ class Programs(Lazy[Program]):
     def column(self, number: int) -> np.ndarray:
         """Cycles of a program on each tile of its IPU, as charged: what no column is known of, on all tiles alike."""
         data, kind, row = self.data, int(self.type[number]), int(self.set[number])
-        if row >= 0 and kind == ProgramType.OnTileExecute.value:
+        if row >= 0 and self.runs_set[number]:
             return data.column(int(data.numbers("sets", "work")[row]))
         cycles = round(float(self.cycles[number]))
         if row >= 0 and kind in (ProgramType.DoExchange.value, ProgramType.GlobalExchange.value):
