@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import nn
 
-
-class Layers(nn.Module):
-    """Linear layers of these widths; with a target it gives its loss too."""
-
-    def __init__(self, *widths: int):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-
-    def forward(self, x, y=None):
-        for layer in self.layers[:-1]:
-            x = torch.relu(layer(x))
-        x = self.layers[-1](x)
-        return x if y is None else (x, nn.functional.mse_loss(x, y))
+from tests.tune.models import Net
 
 
 def wide(batch):
     with torch.device("meta"):
-        return Layers(*[6144] * 9), (torch.empty(batch, 6144),)
+        return Net(*[6144] * 9), (torch.empty(batch, 6144),)
 
 
 def trained(batch):
     with torch.device("meta"):
-        return Layers(*[4096] * 6), (torch.empty(batch, 4096), torch.empty(batch, 4096))
+        return Net(*[4096] * 6), (torch.empty(batch, 4096), torch.empty(batch, 4096))
 
 
 def narrow(batch):
     with torch.device("meta"):
-        return Layers(*[512] * 9), (torch.empty(batch, 512), torch.empty(batch, 512))
+        return Net(*[512] * 9), (torch.empty(batch, 512), torch.empty(batch, 512))
 
 
 def images(batch):

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from abele.advice import fit, speed
-from abele.advice.records import Advice, Change, Program, tried
+from abele.advice.records import MOVED, Advice, Change, Program, tried
 from abele.programs import CAPTURED
 
 BUDGET = 12
@@ -19,9 +19,6 @@ LEAST_PROMISE = 0.03
 
 LEAST_GAIN = 0.01
 """Share of a sample's time that a change saves, for it to be given."""
-
-MOVED = frozenset({"offload", "offload_weights", "offload_activations"})
-"""Settings that move tensors to streaming memory."""
 
 FURTHER = 1.05
 """A larger value of a setting must give so many times the throughput of the one before."""
@@ -72,7 +69,7 @@ def _fitting(program: Program, attempts: _Attempts) -> list[Advice]:
     further = (change for change in fit.together(program) if change.rungs[0] not in known)
     for change in islice(further, attempts.budget):
         # What comes from streaming memory for every step fits nearly always, and is slow.
-        if any(advice.fits and not MOVED.intersection(advice.settings) for advice in found):
+        if any(advice.fits and not MOVED.keys() & advice.settings.keys() for advice in found):
             break
         found.append(attempts(change))
     given = [advice for advice in found if advice.error or advice.gain_bytes > 0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from abele.advice.records import DEFAULTS, Program
+from abele.advice.records import DEFAULTS, MOVED, Program
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph
 from abele.compile.pipelines import CompileOptions
@@ -15,10 +15,7 @@ from abele.cost.profile import Profile, cost
 from abele.ir.graph import Graph
 from abele.ir.types import DType
 
-_OFF_CHIP = {"offload", "offload_weights", "offload_activations"}
-FREE = frozenset(
-    {"replicas", "accumulate", "stages", "pipeline", "recompute", "shard", "partials", "planner"} | _OFF_CHIP
-)
+FREE = frozenset({"replicas", "accumulate", "stages", "pipeline", "recompute", "shard", "partials", "planner", *MOVED})
 """What options files and `abele run` can change of a program."""
 
 

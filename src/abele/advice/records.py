@@ -21,6 +21,9 @@ DEFAULTS: Mapping[str, Any] = {
 """The settings of ``abele profile`` by name, but for the model and the system, with their defaults. ``accumulate``
 defaults to ``programs.usual_accumulation`` there."""
 
+MOVED = {"offload": "optimizer state", "offload_weights": "weights", "offload_activations": "activations"}
+"""Settings that move tensors to streaming memory, and which."""
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from abele.advice.records import Change, Program
+from abele.advice.records import MOVED, Change, Program
 from abele.charge.records import PARTS
 from abele.compile.passes.sharding import USUAL
 from abele.compile.passes.update import STATES
@@ -111,12 +111,7 @@ def _more_at_a_time(program: Program, share: dict[str, float]) -> Iterator[Chang
 def _from_streaming_memory(program: Program, host: float) -> Iterator[Change]:
     """Back to the tiles what was moved off them."""
     s = program.settings
-    moved = {
-        "offload": "optimizer state",
-        "offload_weights": "weights",
-        "offload_activations": "activations",
-    }
-    there = {name: words for name, words in moved.items() if s[name]}
+    there = {name: words for name, words in MOVED.items() if s[name]}
     if there and not s["phased"]:
         settings = dict.fromkeys(there, False)
         yield Change(f"{' and '.join(there.values())} on the tiles", (settings,), promise=host)
