@@ -6,7 +6,10 @@ import collections
 import contextlib
 from collections.abc import Callable, Iterator
 
+import torch
 from torch.utils.hooks import RemovableHandle
+
+from ._logging import logger
 
 _before: collections.OrderedDict[int, Callable[[], None]] = collections.OrderedDict()
 _after: collections.OrderedDict[int, Callable[[], None]] = collections.OrderedDict()
@@ -54,6 +57,19 @@ def capturing() -> Iterator[None]:
         for context in _around_captures:
             stack.enter_context(context())
         yield
+
+
+def warn_of_gradient_hooks(model: torch.nn.Module) -> None:
+    """Say which hooks on gradients will not run: the compiler derives the backward pass, and torch's own never runs."""
+    tables = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+    owners = (*model.named_parameters(), *model.named_modules())
+    names = [name or "the model" for name, owner in owners if any(getattr(owner, t, None) for t in tables)]
+    if names:
+        logger.warning(
+            "Hooks on gradients have no effect on a PopTorch model: those of %s do not run. A torch.autograd.Function "
+            "in forward can change gradients, and max_grad_norm of an optimizer of poptorch.optim bounds them.",
+            ", ".join(names),
+        )
 
 
 def run_pre_compile() -> None:

@@ -33,6 +33,7 @@ class Link:
 
     Attributes:
         version: goes up whenever the host's tensors are brought up to date.
+        own: the module's class without the link.
     """
 
     def __init__(
@@ -47,11 +48,11 @@ class Link:
         self._refresh, self._destroy = weakref.WeakMethod(refresh), weakref.WeakMethod(destroy)
         self._group = weakref.WeakMethod(group)
         self._model = weakref.ref(model)
-        self._own = type(model)
+        self.own = type(model)
         self._tensors: list[tuple[torch.Tensor, type]] = []
         self._classes: dict[type, type] = {}
         self.adopt()
-        model.__class__ = _wrapped_class(self._own, self)
+        model.__class__ = _wrapped_class(self.own, self)
         _links[model] = self
 
     def alive(self) -> bool:
@@ -103,7 +104,7 @@ class Link:
         self._tensors.clear()
         model = self._model()
         if model is not None and _links.get(model) is self:
-            model.__class__ = self._own
+            model.__class__ = self.own
             del _links[model]
 
 

@@ -253,6 +253,8 @@ def build(
         torch.set_grad_enabled(True),
         _hooks.capturing(),
     ):
+        if training:
+            _hooks.warn_of_gradient_hooks(model)
         captured = capture(model, micro_args, micro_kwargs, placement=placement, training=training, device_apart=True)
     _refuse_exchanged_buffers(captured)
     check_overlap(captured, options, pipelined)

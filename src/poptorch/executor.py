@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
-import copy
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -131,7 +130,10 @@ class PoplarExecutor(Attachment):
         self._options._set_frozen(True)
         self._user_model = model
         # A copy of the root alone: whether it is in training mode is decided now; all below it is shared.
-        self._model = copy.copy(model)
+        # (copy.copy would ask the module what it pickles, which parametrized ones refuse.)
+        link = link_of(model)
+        self._model: torch.nn.Module = object.__new__(type(model) if link is None else link.own)
+        self._model.__dict__.update(model.__dict__)
         self._training = training
         self._program: Program | None = None
         self._modes: dict[str, bool] = {}

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
 
 import poptorch
 
@@ -96,6 +98,27 @@ class Cosine(_Weighted):
         return F.cosine_similarity(x @ self.w, x[:, :2]).unsqueeze(1).expand(-1, 2)
 
 
+class Checkpointed(_Weighted):
+    """torch's own checkpoints, which keep nothing of what a function computes and compute it again for its gradient."""
+
+    def result(self, x):
+        h = checkpoint(self.part, x, use_reentrant=False)
+        return checkpoint(self.part, h @ self.w.t(), use_reentrant=True)
+
+    def part(self, x):
+        return (x @ self.w).sigmoid()
+
+
+@torch.jit.script
+def _scripted(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + torch.ones(2)
+
+
+class Scripted(_Weighted):
+    def result(self, x):
+        return _scripted(x @ self.w)
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize(
     "kind",
@@ -109,6 +132,8 @@ class Cosine(_Weighted):
         ReadWithoutGradient,
         ParameterReadWithoutGradient,
         Cosine,
+        Checkpointed,
+        Scripted,
     ],
 )
 def test_training_agrees_with_torch(kind: type[_Weighted], accumulation: int) -> None:
@@ -187,3 +212,57 @@ def test_weights_without_elements_are_kept() -> None:
         torch.testing.assert_close(ours(x), expected.detach())
     assert model.tokens.shape == (1, 0, 3) and model.none.shape == (0, 2)
     torch.testing.assert_close(model.mix.weight, plain.mix.weight)
+
+
+def test_a_scripted_function_that_ran_before_makes_its_tensors_on_the_device() -> None:
+    class Model(nn.Module):
+        def forward(self, x):
+            return _scripted(x)
+
+    x = torch.randn(3, 2, generator=torch.Generator().manual_seed(2))
+    for _ in range(3):
+        _scripted(x)  # torch optimizes it: what it makes is made once, on the host
+    torch.testing.assert_close(poptorch.inferenceModel(Model())(x), x * 2 + 1)
+
+
+@pytest.mark.parametrize("make", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_parametrized_module_is_trained_like_in_torch(make) -> None:
+    torch.manual_seed(0)
+    model = make(nn.Linear(3, 2))
+    model.forward = lambda x, target: F.mse_loss(F.linear(x, model.weight, model.bias), target)
+    wanted = make(nn.Linear(3, 2))
+    wanted.load_state_dict(model.state_dict())
+    x, target = torch.randn(4, 3), torch.randn(4, 2)
+    ours = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(wanted.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = F.mse_loss(wanted(x), target)
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(ours(x, target), loss.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.state_dict(), wanted.state_dict(), rtol=1e-4, atol=1e-5)
+    ours.destroy()
+
+
+def test_what_hooks_into_gradients_is_refused_or_said_to_have_no_effect(caplog) -> None:
+    class Hooked(_Weighted):
+        def result(self, x):
+            h = x @ self.w
+            h.register_hook(lambda g: g * 2)
+            return h
+
+    class Derived(_Weighted):
+        def result(self, x):
+            return torch.autograd.grad((x @ self.w).square().sum(), x)[0]
+
+    args = torch.ones(4, 3), torch.zeros(4, 2)
+    for kind, name in ((Hooked, "register_hook"), (Derived, "grad")):
+        with pytest.raises(
+            poptorch.Error, match=rf"^A gradient is asked for \({name}\) in a captured model.*test_gradients\.py"
+        ):
+            poptorch.trainingModel(kind())(*args)
+    model = Cosine()
+    model.w.register_hook(lambda g: g * 2)
+    poptorch.trainingModel(model)(*args)
+    assert "Hooks on gradients have no effect on a PopTorch model: those of w do not run" in caplog.text

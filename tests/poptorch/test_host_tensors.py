@@ -24,6 +24,17 @@ class Of(torch.nn.Module):
         return self.function(self, x)
 
 
+def _written(x, values):
+    y = x.reshape(2, 2).clone()
+    y[1] = values[:2]
+    return y
+
+
+@torch.inference_mode()
+def _inference_table():
+    return torch.arange(4.0).square_()
+
+
 X = torch.tensor([1.0, 2.0, 3.0, 4.0])
 REFUSED = {
     "legacy": (lambda _, x: torch.index_select(x, 0, torch.LongTensor([1, 0])), r"shape=\[2\], dtype=Long"),
@@ -32,6 +43,8 @@ REFUSED = {
     "computed": (lambda _, x: x * (TABLE[None] + 1).half(), r"shape=\[1, 4\], dtype=Half"),
     "attribute": (lambda self, x: x * self.held, r"shape=\[4\], dtype=Float"),
     "written": (lambda self, x: self.held.clone().add_(x), r"shape=\[4\], dtype=Float"),
+    "as well as moved": (lambda self, x: x * self.held.to(x.device) + self.held, r"shape=\[4\], dtype=Float"),
+    "after an element": (lambda self, x: x * self.held[0].reshape(1) + self.held, r"shape=\[1\], dtype=Float"),
     "loose": (lambda self, x: self.loose[0](x), r"shape=\[2, 4\], dtype=Float"),
 }
 TAKEN = {
@@ -45,6 +58,11 @@ TAKEN = {
     "moved": lambda self, x: x * self.held.to(x.device),
     "type_as": lambda self, x: x * self.held.type_as(x),
     "to a tensor": lambda self, x: x.half() * TABLE.to(x.half()),
+    "copied": lambda self, x: _written(x, self.held),
+    "asarray": lambda _, x: x + torch.asarray([1.0, 2.0, 3.0, 4.0]),
+    "new": lambda _, x: x + x.new([1.0, 2.0, 3.0, 4.0]) + x.new(4).fill_(2),
+    "name of a type": lambda _, x: x + torch.arange(4).type(x.type()),
+    "inference": lambda _, x: x + _inference_table(),
     "type": lambda self, x: x.to(self.held),
 }
 
@@ -98,6 +116,34 @@ def test_what_a_model_keeps_by_device_is_made_on_each():
     expected = model(X)
     torch.testing.assert_close(poptorch.inferenceModel(model)(X), expected)
     torch.testing.assert_close(model(X), expected)
+
+
+class Caching(torch.nn.Module):
+    """Keeps tables that it makes where nothing puts them back; one that it has written into is no table."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+        self.tables = {}
+
+    def forward(self, x, written=False):
+        if "table" not in self.tables:
+            self.tables["table"] = torch.arange(4.0).sqrt()
+            self.tables["written"] = torch.zeros(4)
+            self.tables["written"][1:] = x[0, 1:]
+        out = self.fc(x) * self.tables["table"]
+        out = out + self.tables["written"] if written else out
+        return out, poptorch.identity_loss(out, reduction="mean")
+
+
+def test_a_table_that_the_model_keeps_is_of_the_device_in_the_next_capture_too():
+    model, x = Caching(), torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    poptorch.trainingModel(model)(x)
+    inference = poptorch.inferenceModel(model)
+    torch.testing.assert_close(inference(x)[0], model.fc(x) * torch.arange(4.0).sqrt())
+    inference.destroy()
+    with pytest.raises(poptorch.Error, match="Expected an IPU tensor"):
+        inference(x, written=True)
 
 
 def test_a_tensor_of_the_host_can_be_returned():

@@ -7,10 +7,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 
 import abele.importers.torch.rules
 import abele.ops  # noqa: F401  (registers the operations that the rules emit)
@@ -184,6 +186,7 @@ def capture(
         _refuse_hidden(output_structure)
         with tracer.located():
             anchors = [tracer.output(t) for t in outputs]
+    tracer.keep_tables()
     ports = [Port("anchor", p) for p in tree.paths(output_structure)]
     updated = {}
     for index, one in enumerate(twins):
@@ -397,24 +400,33 @@ def _traced() -> Iterator[None]:
 
     Distributions do not look at their parameters' values, unless the program asks them to (``validate_args=True``).
     """
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    transformer: Any = torch.nn.modules.transformer
-    causal = transformer._detect_is_causal_mask
-    # It would compare the mask with a causal one to choose a kernel; a mask that is applied is right either way.
-    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    patched: list[tuple[Any, str, Any]] = [
+        # It would compare the mask with a causal one to choose a kernel; a mask that is applied is right either way.
+        (
+            torch.nn.modules.transformer,
+            "_detect_is_causal_mask",
+            lambda mask, is_causal=None, size=None: is_causal is True,
+        ),
+        (torch.distributions.Distribution, "_validate_args", False),
+        (torch.utils.checkpoint, "check_backward_validity", lambda *_: None),  # it would miss autograd's graph
+        # As Python, which says where it is, and has no tensors in it that were made when it was optimized before.
+        (torch.jit.ScriptFunction, "__call__", _call_in_python),
+    ]
     library: Any = sys.modules.get("transformers.utils.import_utils")
-    asked = getattr(library, "is_fake_tensor", None)
-    if asked is not None:
-        library.is_fake_tensor = lambda tensor: isinstance(tensor, torch.Tensor)
-    distribution: Any = torch.distributions.Distribution
-    checked = distribution._validate_args
-    distribution.set_default_validate_args(False)
-    try:
+    if hasattr(library, "is_fake_tensor"):
+        patched.append((library, "is_fake_tensor", lambda tensor: isinstance(tensor, torch.Tensor)))
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        for owner, name, value in patched:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
         yield
-    finally:
-        distribution.set_default_validate_args(checked)
-        torch.backends.mha.set_fastpath_enabled(fast)
-        transformer._detect_is_causal_mask = causal
-        if asked is not None:
-            library.is_fake_tensor = asked
+
+
+_run_script = torch.jit.ScriptFunction.__call__
+
+
+def _call_in_python(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the Python function from which this one was scripted; one that was traced has none."""
+    return getattr(function, "_torchdynamo_inline", partial(_run_script, function))(*args, **kwargs)

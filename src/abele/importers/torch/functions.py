@@ -54,7 +54,9 @@ class Functions(TorchFunctionMode):
         if func is _TENSOR.ipu or (
             func in (_TENSOR.to, _TENSOR.type_as) and self._names_device((*args[1:], *kwargs.values()))
         ):
-            host.move([self.tracer.grasp(result)])
+            if self.tracer.grasp(result).device.type == "meta":
+                return result
+            return host.moved(self.tracer.grasp(result))
         return result
 
     def _names_device(self, places: Sequence[Any]) -> bool:
@@ -113,7 +115,7 @@ def _to_accelerator(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any
     )
 
 
-@function(torch.autograd.grad, _TENSOR.backward)
+@function(torch.autograd.grad, torch.autograd.backward, _TENSOR.backward, _TENSOR.register_hook, _TENSOR.retain_grad)
 def _gradient(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     raise Unsupported(
         f"A gradient is asked for ({func.__name__}) in a captured model",
@@ -271,6 +273,21 @@ def _as_tensor(item: Any) -> Any:
     if isinstance(item, list | np.ndarray) and not any(isinstance(i, torch.Tensor | slice) for i in item):
         return torch.tensor(item) if len(item) else torch.empty(0, dtype=torch.int64)
     return item
+
+
+@function(_TENSOR.type)
+def _type(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Without a type to change to: the name of the tensor's, as on the host."""
+    return args[0].new_empty(0, device="cpu").type() if len(args) == 1 and not kwargs else func(*args, **kwargs)
+
+
+@function(_TENSOR.new)
+def _new(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
+    """Of a size, or of numbers given in Python."""
+    data = args[1] if len(args) == 2 else None
+    if isinstance(data, torch.Size) or not isinstance(data, list | tuple | np.ndarray | torch.Tensor):
+        return func(*args, **kwargs)
+    return torch.as_tensor(data, dtype=args[0].dtype)
 
 
 @function(_TENSOR.new_tensor)

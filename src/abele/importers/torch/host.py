@@ -10,8 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from abele.errors import Unsupported
+
+_kept: dict[int, StorageWeakRef] = {}
+"""Storages that captures before made on the device: a program may keep a table of its own for the next one. (While a
+weak reference is there, no other storage takes the place.)"""
 
 _NAMES = {
     torch.bool: "Bool",
@@ -44,6 +49,8 @@ class Host:
         self._where = where
         self._calls = 0
         self._on_device: dict[int, torch.UntypedStorage] = {}
+        for place in [p for p, reference in _kept.items() if reference.expired()]:
+            del _kept[place]
 
     @contextlib.contextmanager
     def function(self) -> Iterator[None]:
@@ -60,10 +67,27 @@ class Host:
             storage = one.untyped_storage()
             self._on_device[storage._cdata] = storage  # kept, so that no other takes its place
 
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on the device: itself, or a copy."""
+        if not self.has(tensor):
+            tensor = tensor.clone()
+            self.move([tensor])
+        return tensor
+
+    def keep(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        """These storages, where they are on the device, are so in the captures to come too."""
+        for storage in storages:
+            if storage._cdata in self._on_device:
+                _kept[storage._cdata] = StorageWeakRef(storage)
+
     def made(self, results: Iterable[torch.Tensor], operands: Iterable[torch.Tensor], *, lifted: bool) -> None:
         """A call gave ``results``. ``lifted``: it turned Python's data into a tensor."""
-        if bool(self._calls) if lifted else all(not t.dim() or self.has(t) for t in operands):
-            self.move(results)
+        if lifted:
+            self.move(results if self._calls else ())
+        elif all(not t.dim() or self.has(t) for t in operands):
+            # A number may be an element of a tensor of the host, which it does not take along.
+            theirs = {t.untyped_storage()._cdata for t in operands if t.untyped_storage().nbytes() > t.element_size()}
+            self.move(r for r in results if self.has(r) or r.untyped_storage()._cdata not in theirs)
 
     def refuse(self, tensor: torch.Tensor) -> None:
         """Refuse a tensor of the host beside one of the device.
@@ -84,4 +108,5 @@ class Host:
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is one of known values on the device."""
-        return tensor.untyped_storage()._cdata in self._on_device
+        place = tensor.untyped_storage()._cdata
+        return place in self._on_device or place in _kept

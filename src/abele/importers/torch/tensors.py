@@ -148,6 +148,11 @@ class Tensors(TorchDispatchMode):
         finally:
             self.host = host
 
+    def keep_tables(self) -> None:
+        """Tensors that the program made on the device and never wrote with a value of the graph stay there."""
+        if self.host is not None:
+            self.host.keep(s for place, s in self._local.items() if place not in self.places.main)
+
     def _lift(self, tensor: torch.Tensor) -> Value:
         if tensor.device.type == "meta":
             constant = self.grasp(tensor)
@@ -160,7 +165,8 @@ class Tensors(TorchDispatchMode):
             )
         if self.host is not None:
             self.host.refuse(tensor)
-        key = (*place_of(tensor), tensor._version)
+        # Tensors of inference_mode do not count their changes: they are looked at every time.
+        key = (*place_of(tensor), len(self._lifted) if tensor.is_inference() else tensor._version)
         if key not in self._lifted or not tensor.numel():
             value = self.lift_array(to_numpy(tensor))
             if value in self._input_values:

@@ -69,6 +69,8 @@ class Tracer(Tensors):
             result = self._constantly(func, call, tensors, args, kwargs)
             if result is not _UNSET:
                 return result
+        if self.host is not None and call.name == "copy_" and args[1].device.type != "meta":
+            args = (args[0], self.host.moved(args[1]), *args[2:])  # as between any two devices
         if complexes.concerns(call, tensors, kwargs):
             self.origins.target = call.name
             return complexes.translate(self, func, call, args, kwargs)
