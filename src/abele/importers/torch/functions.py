@@ -54,9 +54,9 @@ class Functions(TorchFunctionMode):
         if func is _TENSOR.ipu or (
             func in (_TENSOR.to, _TENSOR.type_as) and self._names_device((*args[1:], *kwargs.values()))
         ):
-            if self.tracer.grasp(result).device.type == "meta":
-                return result
-            return host.moved(self.tracer.grasp(result))
+            constant = self.tracer.grasp(result)
+            if constant.device.type != "meta" and not self.tracer.involved([constant]):
+                return host.moved(constant)
         return result
 
     def _names_device(self, places: Sequence[Any]) -> bool:
