@@ -331,18 +331,12 @@ def _renewed(path: Path, data: bytes) -> int:
 
 def _fresh(path: Path, data: bytes) -> int:
     """As ``_renewed``, at the beginning of a run: only in the place of nothing or of another run's events."""
-    other = "Give a new file, or one that an earlier run made."
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise InvalidOption(f"{str(path)!r} is no file that events can be written to", remedy=other)
-            with path.open("rb") as file:
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                start = file.read(64)
-                if start and b'"event": "run"' not in start:
-                    raise InvalidOption(f"{str(path)!r} is there and holds something else than events", remedy=other)
+        check_events(path)
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return _renewed(path, data)
     except BlockingIOError as error:
         remedy = "Give each a file of its own."
@@ -350,6 +344,25 @@ def _fresh(path: Path, data: bytes) -> int:
     except OSError as error:
         why = error.strerror or error
         raise InvalidOption(f"{str(path)!r} cannot be written: {why}", remedy="Choose another place.") from error
+
+
+def check_events(path: Path) -> None:
+    """That there is nothing at ``path`` yet, or the events of a run.
+
+    Raises:
+        InvalidOption: there is something else, or it cannot be looked at.
+    """
+    other = "Give a new file, or one that an earlier run made."
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+                raise InvalidOption(f"{str(path)!r} is no file that events can be in", remedy=other)
+            with path.open("rb") as file:
+                start = file.read(64)
+            if start and b'"event": "run"' not in start:
+                raise InvalidOption(f"{str(path)!r} is there and holds something else than events", remedy=other)
+    except OSError as error:
+        raise InvalidOption(f"{str(path)!r} cannot be read: {error.strerror or error}", remedy=other) from error
 
 
 def running(path: Path) -> bool:

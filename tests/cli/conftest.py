@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,5 +69,5 @@ def abele(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 def process(*arguments: str | Path, **options: Any) -> Ran:
     """The command in a process of its own."""
     command = [sys.executable, "-m", "abele", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {}, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
     return Ran(done.returncode, done.stdout, done.stderr)

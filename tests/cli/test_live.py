@@ -150,6 +150,11 @@ def test_what_cannot_be_followed_is_said(own_place, abele):
     (own_place / "token").write_text("short")
     said = abele("view", "--live", "x", "--token-file", "token", "--no-browser").one_paragraph()
     assert "is no token" in said
+    assert "Leave one" in abele("view", "out", "--live", "x", "--save", "page.html").one_paragraph()
+    os.mkfifo(own_place / "pipe")  # opening it would wait for a writer
+    assert "no file that events" in abele("view", "--live", "pipe", "--no-browser").one_paragraph()
+    assert "something else than events" in abele("view", "--live", "token", "--no-browser").one_paragraph()
     (own_place / "out").mkdir()
     (own_place / "out" / "live.jsonl").write_text("mine")
+    assert "something else" in abele("view", "--live", "out", "--no-browser").one_paragraph()  # its live.jsonl
     assert "something else" in abele("run", "--live", "--report", "out", script(own_place), "1").one_paragraph()

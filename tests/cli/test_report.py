@@ -1,10 +1,12 @@
 """``abele report``: the same answers for people and scripts, differences, traces, and clear words about bad files."""
 
 import json
+import os
 
 import pytest
 
 from abele.report.store import Report, write
+from tests.cli.conftest import process
 from tests.report.synthetic import SOURCE, Shape, program
 
 
@@ -91,3 +93,49 @@ def test_a_profile_is_reported_and_read_back(abele, tmp_path):
     abele("profile", "mlp", "--small", "--train", "--report", "r", "--no-sources")
     with Report(tmp_path / "r" / "profile.pop") as report:
         assert report.index()["redacted"] and report.index()["sources"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("report", "profile.pop", "--trace", "profile.pop"), "--trace 'profile.pop' is the report itself"),
+        (("view", "profile.pop", "--save", "link.pop"), "--save 'link.pop' is the report itself"),
+        (("view", "other.pop", "--compare", ".", "--save", "profile.pop"), "is the report itself"),
+    ],
+)
+def test_a_report_is_not_written_over_by_what_is_made_of_it(abele, file, tmp_path, arguments, words):
+    (tmp_path / "link.pop").symlink_to(file)
+    before = file.read_bytes()
+    (tmp_path / "other.pop").write_bytes(before)
+    assert words in abele(*arguments).one_paragraph()
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--table", "sets", "--trace", "t.json"), "--table and --trace are different questions"),
+        (("--compare", "profile.pop", "--table", "sets"), "--compare and --table are different questions"),
+        (("--base", "1"), "Add --compare BASE"),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(abele, file, options, words):
+    assert words in abele("report", file, *options).one_paragraph()
+
+
+@pytest.mark.parametrize("command", ["report", "view"])
+def test_a_pipe_is_no_report(abele, tmp_path, command):
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
+    assert "'pipe' is no file" in abele(command, "pipe").one_paragraph()
+
+
+def test_a_report_without_programs_says_so(abele, tmp_path):
+    write(tmp_path / "profile.pop", [])
+    assert abele("report", "profile.pop").out == "The report has no programs.\n"
+    assert abele("report", "profile.pop", "--json").json["programs"] == []
+    assert "no program 0" in abele("report", "profile.pop", "--table", "sets").one_paragraph()
+
+
+def test_a_terminal_without_a_character_shows_something_else(file):
+    done = process("report", file, env=os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"})
+    assert done.status == 0 and "fits: fullest tile" in done.out and done.err == ""

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from inspect import signature
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -65,6 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors become one clear paragraph and exit status 2, Ctrl-C status 130."""
     if "torch" not in sys.modules:  # torch reads this when it is loaded, see engine.threads
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a character shows ? in its place
     try:
         status = app(args=arguments, prog_name="abele", standalone_mode=False)
     except AbeleError as error:

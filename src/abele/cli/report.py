@@ -43,6 +43,12 @@ def report(
     from abele.report.store import Report
     from abele.report.store.schema import TABLES
 
+    given = {"--compare": compare is not None, "--table": bool(table), "--trace": trace is not None}
+    if sum(given.values()) > 1:
+        both = " and ".join(option for option, there in given.items() if there)
+        raise InvalidOption(f"{both} are different questions", remedy="Ask one after another.")
+    if base and compare is None:
+        raise InvalidOption("--base is a program of the report that --compare names", remedy="Add --compare BASE.")
     with Report(report_file(file)) as opened:
         if compare is not None:
             with Report(report_file(compare)) as other:
@@ -67,6 +73,8 @@ def _answer(opened: Report, program: int | None, json: bool) -> None:
     if json:
         print_json({"index": index, "programs": documents})
         return
+    if not documents:
+        console().print("The report has no programs.")
     for each in documents:
         _show(each)
 
@@ -120,7 +128,7 @@ def _show_difference(found: Mapping[str, Any]) -> None:
 def _write_trace(opened: Report, program: int, trace: Path, json: bool) -> None:
     from abele.report.trace import chrome_trace
 
-    path = write_file(trace, "".join(chrome_trace(opened, program)), "--trace")
+    path = write_file(trace, "".join(chrome_trace(opened, program)), "--trace", [opened.path])
     if json:
         print_json({"trace": str(path), "bytes": path.stat().st_size})
     else:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from abele.cli.common import Json, console, print_json
+from abele.cli.live import NAME
 from abele.errors import InvalidOption
+from abele.events import check_events
 from abele.report.files import write_file
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def view(
     ),
     redact: bool = typer.Option(False, "--redact-source", help="With --save: no text of sources, no names of files."),
     live: Path | None = typer.Option(
-        None, help="Follow a run: the file that ABELE_LIVE names, or live.jsonl of `abele run --live`."
+        None, help="Follow a run: the file that ABELE_LIVE names, or the folder of `abele run --live --report DIR`."
     ),
     port: int = typer.Option(0, min=0, max=65535, help="Port on this computer; 0: one that is free."),
     browser: bool = typer.Option(True, "--browser/--no-browser", help="Open it in the browser."),
@@ -54,22 +56,24 @@ def view(
     from abele.report.live import FollowedRun, ShownRun
     from abele.report.saved import saved_page
     from abele.report.server import Server
-    from abele.report.shown import Shown
+    from abele.report.shown import Shown, report_file
 
     if redact and save is None:
         raise InvalidOption("--redact-source is for pages that are saved", remedy="Add --save PAGE.html.")
-    if report is None and (live is None or save is not None):
+    if save is not None and live is not None:
+        raise InvalidOption("--save writes a report, and --live follows a run", remedy="Leave one of the two out.")
+    if report is None and live is None:
         raise InvalidOption("There is nothing to show", remedy="Name a report, or a run with --live FILE.")
     reports = [path for path in (report, compare) if path is not None]
     if save is not None:
-        page = write_file(save, saved_page(Shown(*reports), redact=redact), "--save")
+        page = write_file(save, saved_page(Shown(*reports), redact=redact), "--save", [*map(report_file, reports)])
         size = page.stat().st_size
         if json:
             print_json({"page": str(page), "bytes": size})
         else:
             console().print(f"saved: {page} ({size / 2**20:.1f} MiB); any browser opens it", markup=False)
         return
-    run = None if live is None else FollowedRun(live)
+    run = None if live is None else FollowedRun(_events(live))
     source = Shown(*reports) if run is None else ShownRun(run, *reports)
     with Server(source, port, run, token=None if token_file is None else _token(token_file)) as server:
         if json:
@@ -88,6 +92,13 @@ def view(
         except KeyboardInterrupt:
             if not json:
                 console(stderr=True).print("Ended.")
+
+
+def _events(path: Path) -> Path:
+    """The file of a run's events: ``path`` itself, or the one in this folder."""
+    file = path / NAME if path.is_dir() else path
+    check_events(file)
+    return file
 
 
 def _release(*streams: TextIO) -> None:

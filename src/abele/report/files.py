@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,9 +29,16 @@ def whole(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_file(path: Path, contents: str | bytes, option: str = "--report") -> Path:
-    """Write a file whole or not at all; a full disk or a bad path is an error that names the command's ``option``."""
+def write_file(path: Path, contents: str | bytes, option: str = "--report", made_of: Sequence[Path] = ()) -> Path:
+    """Write a file whole or not at all; a full disk or a bad path is an error that names the command's ``option``.
+
+    So is the name of one of the files that the contents are made of, which would be lost.
+    """
     try:
+        if path.exists() and any(path.samefile(each) for each in made_of):
+            raise InvalidOption(
+                f"{option} {str(path)!r} is the report itself, which would be lost", remedy="Choose another place."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as fresh:
             fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)

@@ -80,6 +80,11 @@ def test_a_file_that_is_cut_or_replaced_is_read_anew(path):
     assert seen(tail)[1] == [8]
 
 
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(path):
+    os.mkfifo(path)
+    assert Tail(path).poll() == (False, [])
+
+
 def messages(run, after="", count=1):
     """The next messages with events: their id, whether all began anew, and the events."""
     found, anew = [], False

@@ -24,6 +24,8 @@ class Tail:
         What is not an event is left out, and half a line read when its other half has come.
         """
         try:
+            if not self.path.is_file():  # a pipe would be waited for
+                return False, []
             with self.path.open("rb") as file:
                 about = self.path.stat()
                 anew = (about.st_dev, about.st_ino) != self._file or about.st_size < self._at

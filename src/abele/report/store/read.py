@@ -212,6 +212,8 @@ def _check_file(path: Path) -> None:
     """Whether it is a whole SQLite file."""
     remedy = "Name the file that 'abele profile … --report DIR' wrote: DIR/profile.pop."
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would be waited for
+            raise BadReport(f"{str(path)!r} is no file, and so no report of Abele", remedy=remedy)
         with path.open("rb") as file:
             head = file.read(100)
         size = path.stat().st_size
