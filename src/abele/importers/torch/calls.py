@@ -26,7 +26,7 @@ class Call:
     """What there is to know about an ATen operation before it is called.
 
     Attributes:
-        name: as the tables have it, without the underscore of in-place forms.
+        name: as the tables have it: of an in-place form that of the plain one, unless it has a rule of its own.
         kind: ``view``, ``reshape`` (a view in place), ``inplace``, ``out``, ``raw`` or ``plain``.
         rule: from the tables; ``None`` when there is none.
         plain: for ``inplace`` and ``out`` forms, the form that makes a new tensor (``None`` if there is none).
@@ -97,7 +97,7 @@ def describe(func: Any) -> Call:
     if (found := find(VIEWS)) is not None:
         return Call(prefix + base, "view", found)
     if base in ("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_"):
-        return Call(base, "reshape", VIEWS[base.rstrip("_")])
+        return Call(base.rstrip("_"), "reshape", VIEWS[base.rstrip("_")])
     if any(a.is_out for a in schema.arguments):
         plain = _sibling(func, base)
         rule = _rule_of(base, plain._overloadname) if plain else None
@@ -108,7 +108,7 @@ def describe(func: Any) -> Call:
         name = base if base in RULES else base.rstrip("_")
         plain = None if base in RULES else _sibling(func, name)
         rule = find(RULES) or _rule_of(name, plain._overloadname if plain else func._overloadname)
-        return Call(base, "inplace", rule, plain)
+        return Call(name, "inplace", rule, plain)
     return Call(prefix + base, "plain", find(RULES))
 
 

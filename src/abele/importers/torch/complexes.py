@@ -84,7 +84,7 @@ def concerns(call: Call, tensors: Sequence[torch.Tensor], kwargs: dict) -> bool:
 
 def translate(tracer: Tracer, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
     """Capture one operation on complex tensors."""
-    name, known = call.name.rstrip("_"), tracer.complexes
+    name, known = call.name, tracer.complexes
     with tracer:
         if name == "view_as_real":
             return torch.ops.aten.alias(known.pair(args[0]))
@@ -108,8 +108,10 @@ def translate(tracer: Tracer, func: Any, call: Call, args: tuple, kwargs: dict) 
             if isinstance(shown, tuple | list):
                 return type(shown)(known.remember(s, p) for s, p in zip(shown, pair, strict=True))
             return known.remember(shown, pair)
-        if name == "copy" or name not in _RULES:
-            return _written(tracer, args) if name == "copy" else _refuse(tracer, func)
+        if name == "copy_":
+            return _written(tracer, args)
+        if name not in _RULES:
+            return _refuse(tracer, func)
         result = _RULES[name](*_paired(known, args), **_paired(known, kwargs))
         if not isinstance(result, Pair):
             return result

@@ -17,7 +17,7 @@ def gelu(e: Emitter, x: Value, approximate: str = "none") -> Value:
 
 @rule("silu", "mish", "hardsigmoid", "hardswish")
 def plain(e: Emitter, x: Value) -> Value:
-    return e.emit(e.name.rstrip("_"), x)
+    return e.emit(e.name, x)
 
 
 @rule("softplus")
@@ -65,7 +65,7 @@ def rrelu(
 
 @rule("hardtanh", "relu6")
 def hardtanh(e: Emitter, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
-    if e.name.startswith("relu6"):
+    if e.name == "relu6":
         min_val, max_val = 0.0, 6.0
     return e.emit("clamp", x, low=float(min_val), high=float(max_val))
 

@@ -78,12 +78,12 @@ _BITWISE = {
 
 @rule(*_UNARY)
 def unary(e: Emitter, x: Value) -> Value:
-    return e.unary(_UNARY[e.name.rstrip("_")], x)
+    return e.unary(_UNARY[e.name], x)
 
 
 @rule(*_ROUNDING)
 def rounding(e: Emitter, x: Value) -> Value:
-    return e.unary(_ROUNDING[e.name.rstrip("_")], x) if x.dtype.is_float else x
+    return e.unary(_ROUNDING[e.name], x) if x.dtype.is_float else x
 
 
 @rule("round")
@@ -151,12 +151,12 @@ def add(e: Emitter, a: Operand, b: Operand, alpha: float = 1) -> Value:
         b = e.binary("mul", b, alpha)
     if e.out.dtype is DType.BOOL:
         return e.binary("logical_or", a, b)
-    return e.binary("add" if e.name.startswith("add") else "sub", a, b)
+    return e.binary("add" if e.name == "add" else "sub", a, b)
 
 
 @rule(*_BINARY)
 def binary(e: Emitter, a: Operand, b: Operand) -> Value:
-    name = _BINARY[e.name] if e.name in _BINARY else _BINARY[e.name.rstrip("_")]
+    name = _BINARY[e.name]
     if e.out.dtype is DType.BOOL:
         name = {"mul": "logical_and", "max": "logical_or", "min": "logical_and"}.get(name, name)
     return e.binary(name, a, b)
@@ -205,7 +205,7 @@ def power(e: Emitter, a: Operand, b: Operand) -> Value:
 @rule(*_COMPARE)
 def compare(e: Emitter, a: Operand, b: Operand) -> Value:
     kind = e.promoted(e.meta[0], e.meta[1])
-    return e.binary(_COMPARE[e.name.rstrip("_")], a, b, kind)
+    return e.binary(_COMPARE[e.name], a, b, kind)
 
 
 def truth(e: Emitter, x: Operand) -> Value:
@@ -217,7 +217,7 @@ def truth(e: Emitter, x: Operand) -> Value:
 
 @rule(*_LOGICAL)
 def logical(e: Emitter, a: Operand, b: Operand) -> Value:
-    name, first, second = _LOGICAL[e.name.rstrip("_")], truth(e, a), truth(e, b)
+    name, first, second = _LOGICAL[e.name], truth(e, a), truth(e, b)
     return e.both(first, second) if name == "logical_and" else e.emit(name, first, second)
 
 
@@ -233,7 +233,7 @@ def bitwise_not(e: Emitter, x: Value) -> Value:
 
 @rule(*_BITWISE)
 def bitwise(e: Emitter, a: Operand, b: Operand) -> Value:
-    form = _BITWISE.get(e.name) or _BITWISE[e.name.rstrip("_")]
+    form = _BITWISE[e.name]
     if e.out.dtype is DType.BOOL and form == "and":
         return e.both(e.operand(a), e.operand(b))
     return e.binary(("logical_" if e.out.dtype is DType.BOOL else "bit_") + form, a, b)
@@ -252,7 +252,7 @@ def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
 
 @rule("clamp", "clamp_min", "clamp_max", "clip")
 def clamp(e: Emitter, x: Value, min: Any = None, max: Any = None) -> Value:
-    low, high = (None, min) if e.name.startswith("clamp_max") else (min, max)
+    low, high = (None, min) if e.name == "clamp_max" else (min, max)
     x = e.operand(x)
     if not isinstance(low, Value) and not isinstance(high, Value):
         integer = not e.out.dtype.is_float
@@ -285,7 +285,7 @@ def lerp(e: Emitter, a: Value, b: Value, weight: Operand) -> Value:
 
 @rule("addcmul", "addcdiv")
 def add_product(e: Emitter, x: Value, a: Value, b: Value, value: float = 1) -> Value:
-    term = e.binary("mul" if e.name.startswith("addcmul") else "div", a, b)
+    term = e.binary("mul" if e.name == "addcmul" else "div", a, b)
     return e.binary("add", x, term if value == 1 else e.binary("mul", term, value))
 
 

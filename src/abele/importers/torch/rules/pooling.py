@@ -169,7 +169,7 @@ def adaptive_avg_pool(e: Emitter, x: Value, output_size: Sequence[int]) -> Value
 def adaptive_max_pool(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     outs = func(*metas(args), **kwargs)
     e = tracer.e
-    rank = int(e.name.rstrip("d")[-1])
+    rank = int(e.name[-2])
     sizes = tuple(outs[0].shape[-rank:])
     read = tracer.read(args[0])
     value = tracer.bind(outs[0], _batched(e, read, rank, lambda v: e.emit("adaptive_max_pool", v, output=sizes)))
@@ -184,7 +184,7 @@ def adaptive_max_pool(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> A
 @rule("max_unpool2d", "max_unpool3d")
 def max_unpool(e: Emitter, x: Value, indices: Value, output_size: Sequence[int], *_: Any) -> Value:
     """Zeros, with the elements where the pool took them from."""
-    rank = int(e.name.rstrip("_")[-2])
+    rank = int(e.name[-2])
     lead, shape = x.shape[:-rank], e.out.shape
     count, size = math.prod(lead), math.prod(shape[-rank:])
     flat, places = (e.reshape(v, (count, math.prod(x.shape[-rank:]))) for v in (x, e.cast(indices, DType.I32)))

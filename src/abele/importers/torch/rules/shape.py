@@ -87,7 +87,7 @@ def roll(e: Emitter, x: Value, shifts: Sequence[int] | int, dims: Sequence[int] 
 
 @rule("tril", "triu")
 def triangle(e: Emitter, x: Value, diagonal: int = 0) -> Value:
-    return e.emit(e.name.rstrip("_"), x, diagonal=diagonal)
+    return e.emit(e.name, x, diagonal=diagonal)
 
 
 @rule("constant_pad_nd")

@@ -23,7 +23,7 @@ _NAMES = {
 
 @rule(*_NAMES)
 def special(e: Emitter, x: Value) -> Value:
-    return e.unary(_NAMES[e.name.rstrip("_")], x)
+    return e.unary(_NAMES[e.name], x)
 
 
 @rule("special_zeta")
