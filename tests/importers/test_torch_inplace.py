@@ -44,7 +44,7 @@ def other_view(x):
 def view_of_view(x):
     y = x.clone()
     inner = y.view(2, 2, 6).transpose(0, 2)[1:3, 0]
-    inner.copy_(torch.ones(2, 2) * 5)
+    inner.copy_(torch.ones(2, 2) * 5, True)
     return y
 
 

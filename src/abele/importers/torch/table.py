@@ -38,47 +38,29 @@ FUNCTIONS: dict[Any, Callable[[Tracer, Any, tuple, dict], Any]] = {}
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of functional operations."""
-
-    def add(function: Rule) -> Rule:
-        for name in names:
-            assert name not in RULES, name
-            RULES[name] = function
-        return function
-
-    return add
+    return _into(RULES, names)
 
 
 def raw(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of operations that need the tensors themselves: ``f(tracer, func, args, kwargs)``."""
-
-    def add(function: Rule) -> Rule:
-        for name in names:
-            assert name not in RAW, name
-            RAW[name] = function
-        return function
-
-    return add
+    return _into(RAW, names)
 
 
-def view(*names: str):
+def view(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of views: ``f(operand, args, kwargs)`` gives a (read, write) pair for every result."""
-
-    def add(function):
-        for name in names:
-            assert name not in VIEWS, name
-            VIEWS[name] = function
-        return function
-
-    return add
+    return _into(VIEWS, names)
 
 
-def function(*functions: Any):
+def function(*functions: Any) -> Callable[[Rule], Rule]:
     """Register the rule of functions of torch's API: ``f(tracer, func, args, kwargs)``."""
+    return _into(FUNCTIONS, functions)
 
-    def add(implementation):
-        for f in functions:
-            assert f not in FUNCTIONS, f
-            FUNCTIONS[f] = implementation
-        return implementation
+
+def _into(table: dict[Any, Rule], names: tuple[Any, ...]) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        for name in names:
+            assert name not in table, name
+            table[name] = rule
+        return rule
 
     return add

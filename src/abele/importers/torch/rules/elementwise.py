@@ -344,7 +344,7 @@ def copy(e: Emitter, x: Value, dtype: Any = None) -> Value:
 
 
 @rule("copy", "copy_")
-def copy_into(e: Emitter, target: Value, source: Value) -> Value:
+def copy_into(e: Emitter, target: Value, source: Value, non_blocking: bool = False) -> Value:
     source = truth(e, source) if target.dtype is DType.BOOL else e.cast(source, target.dtype)
     return e.expand(source, target.shape)
 

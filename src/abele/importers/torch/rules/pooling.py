@@ -37,31 +37,26 @@ def _beyond(size: int, out: int, kernel: int, stride: int, padding: int, dilatio
 @raw("max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
 def max_pool(tracer: Tracer, func: Any, args: tuple, kwargs: dict) -> Any:
     """The indices are worked out only where something reads them."""
-    outs = func(*metas(args), **kwargs)
-    value, read = _max_pool(tracer, outs[0], *args, **kwargs), tracer.read(args[0])
-    values = tracer.bind(outs[0], value)
-    windows = _windows(tracer, outs[0], *args, **kwargs)
-    return values, _indexed(tracer, outs[1], read, windows)
+    outs, read = func(*metas(args), **kwargs), tracer.read(args[0])
+    windows = _windows(int(tracer.e.name[8]), *args[1:], **kwargs)
+    values = tracer.bind(outs[0], _max_pool(tracer.e, read, outs[0].shape, windows))
+    shown = zip(outs[0].shape[-len(windows) :], windows, strict=True)
+    places = [np.arange(o)[:, None] * s - p + np.arange(k)[None, :] * d for o, (k, s, p, d) in shown]
+    return values, _indexed(tracer, outs[1], read, places)
 
 
 def _windows(
-    tracer: Tracer,
-    out: torch.Tensor,
-    x: torch.Tensor,
+    rank: int,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] | int = 0,
     dilation: Sequence[int] | int = 1,
     ceil_mode: bool = False,
-) -> list[np.ndarray]:
-    """For each spatial dimension where its windows read, ``[out, kernel]``; what lies outside is out of range."""
-    rank = int(tracer.e.name[8])
+) -> list[tuple[int, int, int, int]]:
+    """Size, stride, padding and dilation of the windows in each spatial dimension; torch has seen to ``ceil_mode``."""
     kernel, pads, steps = _spread(kernel_size, rank), _spread(padding, rank), _spread(dilation, rank)
     strides = _spread(stride, rank) if stride else kernel
-    return [
-        np.arange(o)[:, None] * s - p + np.arange(k)[None, :] * d
-        for o, k, s, p, d in zip(out.shape[-rank:], kernel, strides, pads, steps, strict=True)
-    ]
+    return list(zip(kernel, strides, pads, steps, strict=True))
 
 
 def _indexed(tracer: Tracer, result: torch.Tensor, x: Value, windows: list[np.ndarray]) -> torch.Tensor:
@@ -95,31 +90,17 @@ def _indexed(tracer: Tracer, result: torch.Tensor, x: Value, windows: list[np.nd
     return result
 
 
-def _max_pool(
-    tracer: Tracer,
-    out: torch.Tensor,
-    x: torch.Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] | int = 0,
-    dilation: Sequence[int] | int = 1,
-    ceil_mode: bool = False,
-) -> Value:
-    e = tracer.e
-    rank = int(tracer.e.name[8])
-    kernel, pads, steps = _spread(kernel_size, rank), _spread(padding, rank), _spread(dilation, rank)
-    strides = _spread(stride, rank) if stride else kernel
-    sizes, outs = x.shape[-rank:], out.shape[-rank:]
-    both = tuple(
-        (p, _beyond(n, o, k, s, p, d))
-        for n, o, k, s, p, d in zip(sizes, outs, kernel, strides, pads, steps, strict=True)
-    )
+def _max_pool(e: Emitter, x: Value, shape: Sequence[int], windows: list[tuple[int, int, int, int]]) -> Value:
+    rank = len(windows)
+    sizes, outs = x.shape[-rank:], tuple(shape[-rank:])
+    kernel, strides, _, steps = zip(*windows, strict=True)
+    both = tuple((p, _beyond(n, o, k, s, p, d)) for n, o, (k, s, p, d) in zip(sizes, outs, windows, strict=True))
 
     def pool(v: Value) -> Value:
         y = e.emit("max_pool", v, kernel=kernel, strides=strides, padding=both, dilation=steps)
         return e.crop(y, (*y.shape[:2], *outs))
 
-    return _batched(e, tracer.read(x), rank, pool)
+    return _batched(e, x, rank, pool)
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -134,8 +115,7 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Value:
     rank = int(e.name[8])
-    kernel, pads = _spread(kernel_size, rank), _spread(padding, rank)
-    strides = _spread(stride, rank) if stride else kernel
+    kernel, strides, pads, _ = zip(*_windows(rank, kernel_size, stride, padding), strict=True)
     sizes, outs = x.shape[-rank:], e.out.shape[-rank:]
     high = [_beyond(n, o, k, s, p, 1) for n, o, k, s, p in zip(sizes, outs, kernel, strides, pads, strict=True)]
     extra = [h - p for h, p in zip(high, pads, strict=True)]
