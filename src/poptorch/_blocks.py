@@ -1,7 +1,8 @@
 """Annotations: which IPU or stage operations belong to, what they are called, what runs as one.
 
-``Block``, ``BeginBlock`` and ``BlockFunction`` cut a model into blocks; ``NameScope`` names its operations;
-``MultiConv`` groups convolutions. They act while a model is captured and do nothing in plain PyTorch.
+``Block``, ``BeginBlock`` and ``BlockFunction`` cut a model into blocks; ``NameScope`` names its operations,
+``Attribute`` marks them; ``MultiConv`` groups convolutions. They act while a model is captured and do nothing in plain
+PyTorch.
 """
 
 from __future__ import annotations
@@ -162,6 +163,31 @@ class NameScope:
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         torch.ops.poptorch.pop_name_scope()
+
+
+class Attribute:
+    """Attach attributes to the operations that are created inside a ``with`` block.
+
+    Nested blocks add to, and may overwrite, the attributes of the outer ones. Outside a capture it does
+    nothing.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._attributes = kwargs
+        self._previous: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        running = _placement.current_capture()
+        if running is not None:
+            for name in self._attributes:
+                note(f"The attribute {name} of operations", "it steers the vendor's compiler")
+            self._previous = running.attributes
+            running.attributes = {**running.attributes, **self._attributes}
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        running = _placement.current_capture()
+        if running is not None:
+            running.attributes = self._previous
 
 
 class MultiConv:

@@ -14,11 +14,11 @@ import torch
 from abele.ir import OPERATIONS
 
 from . import _custom_libraries, _library, _placement, _structure
+from ._blocks import Attribute
 from ._errors import Error, require
 from ._options_effects import note
 from ._structure import map_tensors
 from .enums import MatMulSerializationMode, OverlapMode
-from .options import Attribute
 
 __all__ = [
     "CPU",

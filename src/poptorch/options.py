@@ -13,7 +13,8 @@ import torch
 
 from abele.compile import session
 
-from . import _config_file, _placement, enums
+from . import _config_file, enums
+from ._blocks import Attribute
 from ._config_file import ConfigFileError
 from ._errors import boolean, member, require, whole_number
 from ._logging import logger
@@ -65,31 +66,6 @@ __all__ = [
 
 DEFAULT_OPTIONS_VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
 CACHE_VARIABLE = "POPTORCH_CACHE_DIR"
-
-
-class Attribute:
-    """Attach attributes to the operations that are created inside a ``with`` block.
-
-    Nested blocks add to, and may overwrite, the attributes of the outer ones. Outside a capture it does
-    nothing.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        self._attributes = kwargs
-        self._previous: dict[str, Any] = {}
-
-    def __enter__(self) -> None:
-        running = _placement.current_capture()
-        if running is not None:
-            for name in self._attributes:
-                note(f"The attribute {name} of operations", "it steers the vendor's compiler")
-            self._previous = running.attributes
-            running.attributes = {**running.attributes, **self._attributes}
-
-    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
-        running = _placement.current_capture()
-        if running is not None:
-            running.attributes = self._previous
 
 
 @dataclasses.dataclass(frozen=True)
