@@ -77,11 +77,13 @@ class Data:
 
     Attributes:
         summary: as ``docs/report_store.md`` describes it.
+        schema, abele: the version of the file's schema, and that of the Abele that wrote it.
     """
 
     def __init__(self, path: str | Path, program: int = 0) -> None:
         with File(path) as file:
             self.summary: dict[str, Any] = file.summary(program)
+            self.schema, self.abele = file.schema, file.meta.get("abele", "")
             there = set(file.names())
             self.tables: dict[str, Packet] = {
                 name: file.table(name, program) for name in TABLES if f"p/{program}/{name}" in there

@@ -7,9 +7,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-import abele
 from abele.errors import InvalidOption
-from abele.report.store.schema import SCHEMA
 from pva._compilation import CompilationReport
 from pva._data import Data
 from pva._execution import ExecutionReport
@@ -43,27 +41,31 @@ class InstrumentationSettings:
 class PoplarVersion:
     """What made the report: Abele, whose version stands in Poplar's place."""
 
-    major, minor, point = (int(part) for part in (re.findall(r"\d+", abele.__version__) + ["0"] * 3)[:3])
     packageHash = ""
-    string = f"Abele {abele.__version__}"
+
+    def __init__(self, version: str) -> None:
+        self.major, self.minor, self.point = (int(part) for part in (re.findall(r"\d+", version) + ["0"] * 3)[:3])
+        self.string = f"Abele {version}"
 
 
 class ProfileReportVersion:
     """The version of the report's schema."""
 
-    major, minor, point = SCHEMA, 0, 0
+    minor, point = 0, 0
     isUnstableFormat = False
+
+    def __init__(self, schema: int) -> None:
+        self.major = schema
 
 
 class Report:
     """A report. ``compilation`` and ``execution`` are read when they are first asked for."""
 
     instrumentationSettings = InstrumentationSettings()
-    poplarVersion = PoplarVersion()
-    version = ProfileReportVersion()
 
     def __init__(self, data: Data) -> None:
         self._data = data
+        self.poplarVersion, self.version = PoplarVersion(data.abele), ProfileReportVersion(data.schema)
 
     @cached_property
     def _programs(self) -> Programs:

@@ -272,10 +272,13 @@ def test_reports_of_the_schema_before_have_all_but_code(path: Path, tmp_path: Pa
         file.backup(copy)
         copy.execute("delete from packet where name in ('code', 'codelets')")
         copy.execute("delete from meta where key = 'check'")
+        copy.execute("update meta set value = '0.0.7' where key = 'abele'")
         copy.execute("pragma user_version = 2")
         copy.commit()
     report = pva.openReport(older)
     assert report.execution.totalCycles.total > 0 and len(report.compilation.loweredVariables.allBriefVars)
+    assert (report.version.major, pva.openReport(path).version.major) == (2, SCHEMA)
+    assert (report.poplarVersion.string, report.poplarVersion.point) == ("Abele 0.0.7", 7)
     with pytest.raises(pva.NotInReport, match="no table 'codelets'"):
         _ = report.compilation.tiles[0].memory.vertices
 

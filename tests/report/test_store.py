@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abele.errors import AbeleError, BadReport, InvalidOption
-from abele.report.store import TABLES, Report, Words, decode, encode, write
+from abele.report.store import SCHEMA, TABLES, Report, Words, decode, encode, write
 from abele.report.store.compare import compare
 from abele.report.store.pyramid import coarser
 from tests.report.synthetic import HOSTILE, SOURCE, Shape, program
@@ -320,3 +320,24 @@ def test_words_are_stored_narrow_too():
     texts = [f"layer {i % 300}" for i in range(1000)]
     assert decode(encode({"a": texts, "b": ["x"] * 1000})).words("a") == texts
     assert decode(encode({"a": texts, "b": ["x"] * 1000})).words("b") == ["x"] * 1000
+
+
+def test_a_table_that_an_older_report_has_not_is_told(file, tmp_path):
+    path = tmp_path / "older.pop"
+    with closing(sqlite3.connect(file)) as now, closing(sqlite3.connect(path)) as older:
+        now.backup(older)
+        older.execute("delete from packet where name in ('code', 'codelets')")
+        older.execute("delete from meta where key = 'check'")
+        older.execute("pragma user_version = 2")
+        older.commit()
+    with Report(path) as report, pytest.raises(InvalidOption, match="Its schema is 2, an older"):
+        report.table("code")
+    with Report(path) as report, pytest.raises(InvalidOption, match="no program 7"):
+        report.table("code", 7)
+    with Report(path) as report, Report(file) as now:
+        assert (report.index()["schema"], now.index()["schema"]) == (2, SCHEMA)
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    with pytest.raises(InvalidOption, match="embedded null"):
+        Report("a\0b")

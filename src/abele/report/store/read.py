@@ -22,6 +22,10 @@ JSON, PACKET = "application/json", "application/octet-stream"
 class Report:
     """A report that is open. Threads may share it; close it, or use it as a context manager.
 
+    Attributes:
+        schema: the version that the file is of.
+        meta: facts of the file, see ``docs/report_store.md``.
+
     Raises:
         InvalidOption: there is no such file, or it cannot be opened.
         BadReport: it is empty, cut short, no report, or of a newer Abele.
@@ -33,7 +37,7 @@ class Report:
         self._lock = threading.Lock()
         self._file = sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
-            self._check_schema()
+            self.schema = self._checked_schema()
             self.meta = dict(self._ask("select key, value from meta"))
             found = check_sum(self._ask)
             if self.meta.get("check", found) != found:  # files of the first days have none
@@ -63,7 +67,7 @@ class Report:
         for program in programs:
             program["fits"] = None if program["fits"] is None else bool(program["fits"])
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "abele": self.meta.get("abele", ""),
             "title": self.meta.get("title", ""),
             "redacted": self.meta.get("redacted") == "1",
@@ -126,6 +130,9 @@ class Report:
             rows = self._ask("select data from packet where program = ? and name = ?", int(parts[1]), parts[2])
             if rows:
                 return rows[0][0]
+            if parts[2] in TABLES and self._ask("select 1 from program where id = ?", int(parts[1])):
+                remedy = f"Its schema is {self.schema}, an older Abele's: make the report again."
+                raise InvalidOption(f"The report has no table {parts[2]!r}", remedy=remedy)
         known = ["index", "compare/0/0", "source/0", *(f"p/0/{table}" for table in ("summary", *TABLES))]
         raise InvalidOption(f"The report has no {name!r}", remedy=suggest(name, known))
 
@@ -185,7 +192,7 @@ class Report:
     def _damaged(self, error: Exception | str) -> BadReport:
         return BadReport(f"The report {str(self.path)!r} is damaged: {error}", remedy="Make the report again.")
 
-    def _check_schema(self) -> None:
+    def _checked_schema(self) -> int:
         (((application,),), ((version,),)) = (
             self._ask(f"pragma {name}") for name in ("application_id", "user_version")
         )
@@ -201,6 +208,7 @@ class Report:
                 f"The report {str(self.path)!r} is of {which} Abele: it has schema {version}, this one reads {SCHEMA}",
                 remedy="Read it with the Abele that made it, or make the report again with this one.",
             )
+        return version
 
 
 def as_json(value: Any) -> bytes:
@@ -217,8 +225,9 @@ def _check_file(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(100)
         size = path.stat().st_size
-    except OSError as error:
-        raise InvalidOption(f"There is no report {str(path)!r}: {error.strerror}", remedy=remedy) from error
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidOption(f"There is no report {str(path)!r}: {why}", remedy=remedy) from error
     if not head:
         raise BadReport(f"The report {str(path)!r} is empty", remedy="Make the report again.")
     if head[:16] != b"SQLite format 3\0":
