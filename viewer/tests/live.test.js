@@ -15,7 +15,7 @@ const line = (/** @type {number} */ n, /** @type {string} */ event, /** @type {a
 const begin = (id = "r") => line(0, "run", { schema: 1, abele: "0", id, pid: 1, started: 1, command: "train.py --fast" });
 const program = (n = 1, number = 0, /** @type {any} */ more = {}) => line(n, "program", {
   program: number, name: "net (training)", system: "m2000", samples: 8, train: true, seconds: 1e-4, cycles: 1.3e5, ipus: 2, replicas: 1, host_in: 4096, host_out: 16, busy: 0.9, loop: null,
-  cycles_by: { compute: 7e4, exchange: 1e4, links: 0, sync: 0, host: 0, bubble: 0, overhead: 5e4 }, memory: { max: 300_000, limit: 638_976, fits: true },
+  cycles_by: { compute: 7e4, exchange: 1e4, links: 0, sync: 0, host: 0, bubble: 0, overhead: 5e4 }, memory: { max: 300_000, limit: 638_976, fits: true }, once: 5e4, waits: { data: { cycles: 0, moved: 0, tile: 0 } },
   stages: [0, 1].map((ipu) => ({ ipu, stages: [ipu], compute: 0.5 - ipu / 10, exchange: 0.1, links: 0.05, sync: 0.05, host: 0.02 })), ...more });
 const steps = (/** @type {number} */ n, /** @type {number} */ first, /** @type {number} */ count, /** @type {any} */ more = {}) => line(n, "steps", {
   program: 0, first, count, wall: 0.002 * count, gap: 0.001 * count, wall_max: 0.003, samples: 8 * count, losses: count, loss_sum: count / (1 + n / 10), loss_min: 0.1, loss_max: 2, ...more });

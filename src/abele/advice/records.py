@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from abele import programs
+from abele.charge.spent import ACTIVATIONS, OPTIMIZER, WEIGHTS
 from abele.cost.profile import Profile
 from abele.errors import AbeleError
 
@@ -21,8 +22,8 @@ DEFAULTS: Mapping[str, Any] = {
 """The settings of ``abele profile`` by name, but for the model and the system, with their defaults. ``accumulate``
 defaults to ``programs.usual_accumulation`` there."""
 
-MOVED = {"offload": "optimizer state", "offload_weights": "weights", "offload_activations": "activations"}
-"""Settings that move tensors to streaming memory, and which."""
+MOVED = {"offload": OPTIMIZER, "offload_weights": WEIGHTS, "offload_activations": ACTIVATIONS}
+"""Settings that move tensors to streaming memory, and which, as ``Profile.spent`` names them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ cycles: enough to tell what is worth a compile. What it does save, the compile s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from abele.advice.records import MOVED, Change, Program
 from abele.charge.records import PARTS
+from abele.charge.spent import DATA
 from abele.compile.passes.sharding import USUAL
-from abele.compile.passes.update import STATES
-from abele.ir.operation import OPERATIONS, has
 
 FACTOR = 8
 """Times more micro-batches in a step: what a step takes but once is then an eighth of what it was."""
@@ -37,7 +36,8 @@ def _all(program: Program) -> Iterator[Change]:
     s, p = program.settings, program.profile
     total = p.cycles.total
     share = {part: getattr(p.cycles, part) / total for part in PARTS}
-    work, once = share["compute"] + share["exchange"], share["overhead"] + _updates(program)
+    work, once = share["compute"] + share["exchange"], p.spent.once / total
+    waits = {kind: wait.cycles / total for kind, wait in p.spent.waits.items()}
     yield from _more_at_a_time(program, share)
     turns = {"accumulate": FACTOR * s["accumulate"]}
     yield Change(
@@ -66,7 +66,7 @@ def _all(program: Program) -> Iterator[Change]:
         wider = {"stages": stages, "replicas": s["replicas"] * (s["stages"] // stages)}
         text = f"{stages} pipeline stage{'s' * (stages > 1)} and {wider['replicas']} replicas"
         yield Change(text, (wider,), promise=share["bubble"] / 2 + share["links"] + share["sync"] / 2)
-    yield from _from_streaming_memory(program, share["host"])
+    yield from _from_streaming_memory(program, waits)
     if not s["io_tiles"] and not s["phased"]:
         text = f"{IO_TILES} tiles of each IPU set aside for transfers, beside compute"
         yield Change(text, ({"io_tiles": IO_TILES},), promise=min(share["host"], work))
@@ -75,9 +75,9 @@ def _all(program: Program) -> Iterator[Change]:
     if s["recompute"] not in ("none", "checkpoints"):
         yield Change("keep activations: no recomputation", ({"recompute": "checkpoints"},), promise=0.25 * work)
     if s["output"] == "all":
-        yield Change("return the loss alone to the host", ({"output": "loss"},), promise=share["host"])
+        yield Change("return the loss alone to the host", ({"output": "loss"},), promise=waits[DATA])
     if s["replicas"] > 1 and not s["shard"]:
-        saved = _updates(program) * (1 - 1 / s["replicas"])
+        saved = max(0.0, once - share["overhead"]) * (1 - 1 / s["replicas"])
         yield Change("optimizer state sharded over the replicas", ({"shard": USUAL},), promise=saved)
 
 
@@ -108,24 +108,11 @@ def _more_at_a_time(program: Program, share: dict[str, float]) -> Iterator[Chang
     )
 
 
-def _from_streaming_memory(program: Program, host: float) -> Iterator[Change]:
+def _from_streaming_memory(program: Program, waits: Mapping[str, float]) -> Iterator[Change]:
     """Back to the tiles what was moved off them."""
     s = program.settings
     there = {name: words for name, words in MOVED.items() if s[name]}
     if there and not s["phased"]:
+        promise = sum(waits.get(words, 0.0) for words in there.values())
         settings = dict.fromkeys(there, False)
-        yield Change(f"{' and '.join(there.values())} on the tiles", (settings,), promise=host)
-
-
-def _updates(program: Program) -> float:
-    """The share of the time that a training step spends once, however many micro-batches it has: on updates of weights
-    and on collectives."""
-    p = program.profile
-    if not program.train:
-        return 0.0
-    spent = sum(
-        step.cycles.total * step.times
-        for step in p.steps
-        if step.name in STATES or (step.name in OPERATIONS and has(step.name, "collective"))
-    )
-    return min(1.0, spent / p.cycles.total)
+        yield Change(f"{' and '.join(there.values())} on the tiles", (settings,), promise=promise)

@@ -7,6 +7,7 @@ from typing import Any
 
 from abele.charge.pipeline import Slots
 from abele.charge.records import Cycles
+from abele.charge.spent import spent
 from abele.charge.total import Charged
 from abele.ir.operation import has
 from abele.schedule.records import Function, Place, Repeat, Schedule, Step, place_of
@@ -21,13 +22,15 @@ def figures(charged: Charged) -> dict[str, Any]:
     ``seconds``, ``cycles``, ``cycles_by``; ``ipus``, ``replicas``; ``host_in`` and ``host_out``, bytes of all replicas;
     ``memory``: ``max``, ``limit`` and ``fits`` of the fullest tile; ``stages``: for each IPU of a replica its pipeline
     stages and the share of the time that it spends on each kind of work; ``busy``: the mean over the tiles of the time
-    in which they compute, as a share of the time that the slowest take; ``loop``, over micro-batches: ``count`` of its
-    turns, ``cycles`` of all, and of a pipeline its ``stages``, the cycles of a ``slot``, the slots in which it fills
-    and drains, ``ramp``, and the cycles that it takes beyond a slot for each turn, ``bubble``.
+    in which they compute, as a share of the time that the slowest take; ``once`` and ``waits``, see ``spent.Spent``;
+    ``loop``, over micro-batches: ``count`` of its turns, ``cycles`` of all, and of a pipeline its ``stages``, the
+    cycles of a ``slot``, the slots in which it fills and drains, ``ramp``, and the cycles that it takes beyond a slot
+    for each turn, ``bubble``.
     """
     schedule, chip = charged.schedule, charged.system.chip
     total, memory = charged.cycles, charged.memory
     into, out = host_bytes(charged)
+    weighed = spent(charged)
     return {
         "seconds": chip.seconds(total.total),
         "cycles": total.total,
@@ -39,6 +42,8 @@ def figures(charged: Charged) -> dict[str, Any]:
         "memory": {"max": int(memory.max), "limit": int(memory.limit), "fits": memory.fits},
         "stages": _stages(charged),
         "busy": _busy(charged),
+        "once": weighed.once,
+        "waits": {kind: wait.as_dict() for kind, wait in weighed.waits.items()},
         "loop": max((_loop(charged, node) for node in _loops(schedule)), key=lambda loop: loop["cycles"], default=None),
     }
 

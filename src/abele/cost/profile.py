@@ -13,6 +13,7 @@ from abele.charge.cycles import Charger, collective_bytes, streamed_bytes
 from abele.charge.memory import TileMemory
 from abele.charge.pipeline import Slots
 from abele.charge.records import PARTS, Cycles
+from abele.charge.spent import Spent, spent
 from abele.cost.energy import StepWork, schedule_energy, uses_matrix_unit
 from abele.cost.notes import notes_on
 from abele.errors import Bug, InvalidOption
@@ -165,6 +166,7 @@ class Profile:
             largest tensor where there are none.
         timeline: start and length of every step.
         notes: what is approximate, in words.
+        spent: what advice weighs by.
     """
 
     name: str
@@ -182,7 +184,8 @@ class Profile:
     flops: int
     peak_flops: float
     timeline: Timeline
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    spent: Spent
 
     @property
     def seconds(self) -> float:
@@ -312,6 +315,7 @@ def cost(schedule: Schedule, system: System, *, samples: int = 1) -> Profile:
         system.chip.peak_flops(str(dtype)) * used,
         _timeline(live, charger, rows, begin, total),
         notes_on(schedule, system, live, charger.hidden[schedule.main.name].alone),
+        spent(done),
     )
 
 

@@ -19,7 +19,8 @@ def figures(**changes):
     parts = {"compute": 6e4, "exchange": 0.0, "links": 0.0, "sync": 0.0, "host": 0.0, "bubble": 0.0, "overhead": 3e4}
     whole = {"name": 'a "b"\\\n', "system": "bow-2000", "samples": 4, "train": True, "seconds": 1e-4, "cycles": 9e4}
     whole |= {"cycles_by": parts, "ipus": 1, "replicas": 1, "host_in": 100, "host_out": 10, "busy": 0.9, "loop": None}
-    whole |= {"memory": {"max": 1000, "limit": 4000, "fits": True}}
+    whole |= {"memory": {"max": 1000, "limit": 4000, "fits": True}, "once": parts["overhead"]}
+    whole |= {"waits": {"data": {"cycles": parts["host"], "moved": 0, "tile": 0}}}
     whole |= {"stages": [{"ipu": 0, "stages": [0], "compute": 0.5, "host": 0.1}]}
     return whole | changes
 
@@ -291,8 +292,8 @@ def test_advice_on_batch_and_accumulation():
     assert [row["text"].split(" of")[0] for row in rows][:1] == ["Set gradient accumulation to 2 instead"]
     assert rows[0]["gain"] == pytest.approx(2 * 9e4 / (3e4 + 2 * 6e4))
     # nothing is once a run: nothing to be said
-    still = figures()["cycles_by"] | {"overhead": 0.0, "compute": 9e4}
-    assert not advice(figures(cycles_by=still))
+    still = {"cycles_by": figures()["cycles_by"] | {"overhead": 0.0, "compute": 9e4}, "once": 0.0}
+    assert not advice(figures(**still))
     loop = {"count": 8, "stages": 4, "cycles": 8.5e4, "slot": 5e3, "ramp": 9, "bubble": 4e4}
     (bubble, *_) = advice(figures(loop=loop))
     assert "accumulation to 16 instead of 8" in bubble["text"]
@@ -301,9 +302,23 @@ def test_advice_on_batch_and_accumulation():
     assert "does not fit" in " ".join(
         row["text"] for row in advice(figures(memory={"max": 9, "limit": 4, "fits": False}))
     )
-    waits = still | {"host": 3e4, "compute": 6e4}
-    assert "Move less" in advice(figures(cycles_by=waits))[0]["text"]
-    assert "larger micro-batch" in advice(figures(cycles_by=still, busy=0.2))[0]["text"]
+    assert "larger micro-batch" in advice(figures(**still, busy=0.2))[0]["text"]
+    waits = {"data": {"cycles": 3e4, "moved": 0, "tile": 0}}
+    (moved,) = advice(figures(**still, waits=waits))
+    assert "Move less" in moved["text"] and "33% of a run waits for its data, 100 bytes in" in moved["why"]
+
+
+@pytest.mark.parametrize("kind, word", [("optimizer state", "Optimizer"), ("weights", "Weight")])
+def test_what_waits_in_streaming_memory_is_told_from_the_data(kind: str, word: str):
+    still = {"cycles_by": figures()["cycles_by"] | {"overhead": 0.0, "host": 4e4, "compute": 5e4}, "once": 0.0}
+    waits = {"data": {"cycles": 1e3, "moved": 0, "tile": 0}, kind: {"cycles": 3e4, "moved": 6000, "tile": 2000}}
+    (row,) = advice(figures(**still, waits=waits))
+    assert row["text"].startswith(f"Keep {kind} on the tiles: options.TensorLocations.set{word}Location(")
+    assert row["gain"] == pytest.approx(9e4 / 6e4)
+    assert "33% of a run" in row["why"] and "6,000 bytes" in row["why"] and "2,000 bytes of each" in row["why"]
+    (row,) = advice(figures(**still, waits=waits, memory={"max": 3000, "limit": 4000, "fits": True}))
+    assert "numIOTiles" in row["text"] and "on the tiles:" not in row["text"] and row["gain"] is None
+    assert "of which 1,000 are free" in row["why"]
 
 
 def test_a_slow_loader_is_held_against_the_modelled_time():

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from abele.charge.spent import ACTIVATIONS, DATA, OPTIMIZER, WEIGHTS
+
 WORTH = 0.05
 """Gain in throughput from which on a change is worth a word."""
 RUNS = 20
 """Runs from which on the pauses between them mean something."""
+
+LOCATIONS = {
+    kind: f"options.TensorLocations.set{what}Location(poptorch.TensorLocationSettings().useOnChipStorage(True))"
+    for kind, what in ((OPTIMIZER, "Optimizer"), (WEIGHTS, "Weight"), (ACTIVATIONS, "Activation"))
+}
+"""What keeps on the tiles what may lie in streaming memory."""
 
 
 def advice(figures: dict[str, Any], runs: int = 0, gap: float = 0.0) -> list[dict[str, Any]]:
@@ -23,7 +31,8 @@ def advice(figures: dict[str, Any], runs: int = 0, gap: float = 0.0) -> list[dic
         figures: of a program, see ``charge/figures.py``.
         runs: how many times it has run; ``gap``: seconds of this computer's clock between those runs.
     """
-    rows = [*_memory(figures), *_bubble(figures), *_once(figures), *_transfers(figures), *_tiles(figures)]
+    rows = [*_memory(figures), *_bubble(figures), *_once(figures), *_transfers(figures)]
+    rows += [*_streaming_memory(figures), *_tiles(figures)]
     return [*_loader(figures, runs, gap), *sorted(rows, key=lambda row: -(row["gain"] or 1.0))]
 
 
@@ -64,11 +73,13 @@ def _once(f: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     if f["train"]:
         count = loop["count"] if loop is not None else 1
-        once = total - loop["cycles"] if loop is not None else f["cycles_by"]["overhead"]
+        once = f["once"]
         more = 2 * total / (once + 2 * (total - once))
         if more >= 1 + WORTH:
-            kinds = "The weight update and the host's way back" if loop is not None else "The host's way back"
-            why = f"{kinds}, once a run, are {once / total:.0%} of its {total:,.0f} cycles."
+            why = (
+                f"The weight update and the host's way back, once a run, are {once / total:.0%} of its {total:,.0f} "
+                "cycles."
+            )
             rows.append(_row(f"Set gradient accumulation to {2 * count} instead of {count}.", why, more))
     overhead = f["cycles_by"]["overhead"]
     more = 2 * total / (overhead + 2 * (total - overhead))
@@ -83,7 +94,8 @@ def _once(f: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _transfers(f: dict[str, Any]) -> list[dict[str, Any]]:
-    share = f["cycles_by"]["host"] / f["cycles"] if f["cycles"] else 0.0
+    """The data of the host."""
+    share = f["waits"][DATA]["cycles"] / f["cycles"] if f["cycles"] else 0.0
     if share < WORTH:
         return []
     text = (
@@ -92,10 +104,31 @@ def _transfers(f: dict[str, Any]) -> list[dict[str, Any]]:
     )
     moved = f"{f['host_in']:,} bytes in and {f['host_out']:,} bytes out"
     why = (
-        f"{share:.0%} of a run waits for its transfers, {moved}; each waits for the host, however few its bytes are. "
-        "The gain is of half of the wait."
+        f"{share:.0%} of a run waits for its data, {moved}; each transfer waits for the host, however few its bytes "
+        "are. The gain is of half of the wait."
     )
     return [_row(text, why, 1 / (1 - share / 2) if share < 1 else None)]
+
+
+def _streaming_memory(f: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was moved off the tiles: back to them where they have room, else less often."""
+    rows, room = [], f["memory"]["limit"] - f["memory"]["max"]
+    for kind, line in LOCATIONS.items():
+        wait = f["waits"].get(kind)
+        share = wait["cycles"] / f["cycles"] if wait is not None else 0.0
+        if wait is None or share < WORTH:
+            continue
+        why = f"{share:.0%} of a run waits for {kind} in streaming memory, {wait['moved']:,} bytes to and fro; "
+        if wait["tile"] <= room:
+            why += f"on the tiles it takes about {wait['tile']:,} bytes of each, of which {room:,} are free."
+            gain = f["cycles"] / (f["cycles"] - wait["cycles"]) if share < 1 else None
+            rows.append(_row(f"Keep {kind} on the tiles: {line}.", why, gain))
+            continue
+        why += f"on the tiles it would take about {wait['tile']:,} bytes of each, of which {max(0, room):,} are free."
+        text = "Set tiles aside for transfers (TensorLocations.numIOTiles), or move it less often: "
+        often = "more gradient accumulation, or shard it over replicas" if kind == OPTIMIZER else "a larger micro-batch"
+        rows.append(_row(f"{kind.capitalize()} waits in streaming memory. {text}{often}.", why))
+    return rows
 
 
 def _tiles(f: dict[str, Any]) -> list[dict[str, Any]]:
