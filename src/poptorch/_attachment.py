@@ -23,7 +23,7 @@ from ._errors import Error, require
 from ._host_weights import Link, link_of, links_of
 from ._inspection import Inspection
 from ._logging import logger
-from ._program import Program, check_same_types, translated
+from ._program import Program, translated
 from ._trainer import Trainer
 from ._whole_states import WholeStates
 from .enums import ConnectionType
@@ -95,11 +95,13 @@ class Attachment(Inspection):
         logger.debug("Writing weights from host to IPU memory")
         states = WholeStates(program.engine, program.groupings)
         with translated(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            check_same_types(program)
+            program.take_host_tensors(self._model)
             known = [name for name in program.host_tensors if name in program.engine.states]
             for name in known:
                 states.write(name, to_numpy(program.host_tensors[name]))
             program.engine.share([name for name in known if name not in program.groupings])
+        if self._link is not None:
+            self._link.adopt()
         self._device_ahead = False
         self._uploaded = self._trained_elsewhere()
 

@@ -34,6 +34,7 @@ class Link:
     Attributes:
         version: goes up whenever the host's tensors are brought up to date.
         own: the module's class without the link.
+        classes: of tensors whose last link this is, by their own class and their links.
     """
 
     def __init__(
@@ -49,8 +50,8 @@ class Link:
         self._group = weakref.WeakMethod(group)
         self._model = weakref.ref(model)
         self.own = type(model)
-        self._tensors: list[tuple[torch.Tensor, type]] = []
-        self._classes: dict[type, type] = {}
+        self._tensors: list[torch.Tensor] = []
+        self.classes: dict[tuple[type, tuple[Link, ...]], type] = {}
         self.adopt()
         model.__class__ = _wrapped_class(self.own, self)
         _links[model] = self
@@ -84,24 +85,26 @@ class Link:
         model = self._model()
         if model is None:
             return
-        known = {id(t) for t, _ in self._tensors}
+        known = {id(t) for t in self._tensors}
         for tensor in (*model.parameters(), *model.buffers()):
-            if id(tensor) not in known and type(tensor) in (torch.nn.Parameter, torch.Tensor):
-                self._tensors.append((tensor, type(tensor)))
-        for tensor, own in self._tensors:
-            if own not in self._classes:
-                self._classes[own] = _linked_class(own, self)
-            tensor.__class__ = self._classes[own]
+            if id(tensor) not in known and _own_class(tensor) in (torch.nn.Parameter, torch.Tensor):
+                self._tensors.append(tensor)
+        for tensor in self._tensors:
+            others = _links_at(type(tensor))
+            if self not in others:
+                tensor.__class__ = _linked_class(_own_class(tensor), (*others, self))
 
     def release(self) -> None:
-        """Give the tensors their own class back."""
-        for tensor, own in self._tensors:
-            tensor.__class__ = own
+        """Give the tensors the class back that they would have without this link: their own, if no other is there."""
+        for tensor in self._tensors:
+            others = tuple(link for link in _links_at(type(tensor)) if link is not self)
+            tensor.__class__ = _linked_class(_own_class(tensor), others)
 
     def cut(self) -> None:
         """Give the tensors and the module their own classes back, for good."""
         self.release()
         self._tensors.clear()
+        self.classes.clear()
         model = self._model()
         if model is not None and _links.get(model) is self:
             model.__class__ = self.own
@@ -117,8 +120,18 @@ def links_of(model: torch.nn.Module) -> list[Link]:
     """The links of a module and of its tensors, which may be those of a module that it is a part of."""
     found = {link_of(model): None}
     for tensor in (*model.parameters(), *model.buffers()):
-        found[getattr(type(tensor), "_poptorch_link", None)] = None
+        found |= dict.fromkeys(_links_at(type(tensor)))
     return [link for link in found if link is not None]
+
+
+def _links_at(kind: type) -> tuple[Link, ...]:
+    """The links of tensors of this class: one for each executor that trains a module with the tensor in it."""
+    return getattr(kind, "_poptorch_links", ())
+
+
+def _own_class(tensor: torch.Tensor) -> type:
+    kind = type(tensor)
+    return kind.__bases__[0] if _links_at(kind) else kind
 
 
 @contextlib.contextmanager
@@ -145,28 +158,41 @@ def _as(obj: Any, own: type) -> Iterator[None]:
         obj.__class__ = now
 
 
-def _linked_class(own: type, link: Link) -> type:
+def _linked_class(own: type, links: tuple[Link, ...]) -> type:
+    """The class of tensors that ask these links first; their own where there are none."""
+    if not links:
+        return own
+    made = links[-1].classes
+    if (own, links) not in made:
+        made[own, links] = _new_linked_class(own, links)
+    return made[own, links]
+
+
+def _new_linked_class(own: type, links: tuple[Link, ...]) -> type:
+    def refresh() -> None:
+        for link in links:
+            link.refresh()
+
     def intercept(cls: type, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         if func not in _WHAT_NEVER_CHANGES:
             for kind in types:
-                found = getattr(kind, "_poptorch_link", None)
-                if found is not None:
-                    found.refresh()
+                for link in _links_at(kind):
+                    link.refresh()
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
     def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-        link.refresh()
+        refresh()
         with _as(self, own):
             return copy.deepcopy(self, memo)
 
     def reduce(self: Any, protocol: Any) -> Any:
-        link.refresh()
+        refresh()
         with _as(self, own):
             return self.__reduce_ex__(protocol)
 
     def text(self: Any, **options: Any) -> str:
-        link.refresh()
+        refresh()
         with _as(self, own):
             return self.__repr__(**options)
 
@@ -178,10 +204,11 @@ def _linked_class(own: type, link: Link) -> type:
             shards: replicas of a group.
             variable_retrieval_mode: whose value comes back: ``OnePerGroup``.
         """
-        link.group(self, comm_group_type, shards, variable_retrieval_mode)
+        for link in links:
+            link.group(self, comm_group_type, shards, variable_retrieval_mode)
 
     members = {
-        "_poptorch_link": link,
+        "_poptorch_links": links,
         "replicaGrouping": group,
         "__torch_function__": classmethod(intercept),
         "__deepcopy__": deepcopy,

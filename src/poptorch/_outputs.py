@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ._errors import Error
 from .enums import OutputMode
 
 
@@ -45,8 +46,16 @@ class Collector:
 
         With several micro-batches kept, a scalar becomes ``[count]`` and any other output is joined along its first
         dimension; with one it keeps its shape. Order: step, then replica, then within the micro-batch.
+
+        Raises:
+            Error: the period is longer than the call.
         """
         parts = list(self._parts())
+        if not parts:
+            raise Error(
+                f"OutputMode.EveryN with a period of {self._period} keeps nothing of a call, which has {self._step} "
+                "steps: choose a period that divides them."
+            )
         if len(parts) == 1:
             return np.asarray(parts[0]).astype(dtype, copy=False)
         joined = np.stack(parts) if not parts[0].ndim else np.concatenate(parts)

@@ -116,6 +116,26 @@ class Program:
         """The model's tensors that the program uses, by name."""
         return self.capture.parameters | self.capture.buffers
 
+    def take_host_tensors(self, model: torch.nn.Module) -> None:
+        """The model's tensors now are those of the program, also where the user has put others in their place.
+
+        Raises:
+            Error: the shape or type of one is not what the program was compiled for.
+        """
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        buffers = {n: b for n, b in model.named_buffers(remove_duplicate=False) if not b.is_complex()}
+        now = {name: (parameters | buffers).get(name, tensor) for name, tensor in self.host_tensors.items()}
+        for name, tensor in now.items():
+            wanted = self.engine.states.get(name)
+            one = tensor[0] if name in self.groupings else tensor
+            if wanted is not None and machine_type(one) != wanted:
+                raise Error(
+                    f"{name} is {tensor.dtype} {list(tensor.shape)} and the model was compiled for {wanted}: call "
+                    "destroy() on the model to compile it anew."
+                )
+        for table in (self.capture.parameters, self.capture.buffers):
+            table.update({name: now[name] for name in table})
+
     @property
     def updated(self) -> list[str]:
         """Names of the tensors that a run changes."""
@@ -458,15 +478,3 @@ def _only_loss(captured: Capture) -> int:
             f"poptorch.identity_loss. (There are {len(found)}.)"
         )
     return found[0]
-
-
-def check_same_types(program: Program) -> None:
-    """Refuse host tensors whose shape or type has changed since the program was compiled."""
-    for name, tensor in program.host_tensors.items():
-        wanted = program.engine.states.get(name)
-        one = tensor[0] if name in program.groupings else tensor
-        if wanted is not None and machine_type(one) != wanted:
-            raise Error(
-                f"{name} is {tensor.dtype} {list(tensor.shape)} and the model was compiled for {wanted}: call "
-                "destroy() on the model to compile it anew."
-            )

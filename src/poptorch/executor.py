@@ -300,6 +300,8 @@ class PoplarExecutor(Attachment):
     def _before_run(self, program: Program) -> None:
         """Bring what was changed on the host, by other executors or by loading, to the device."""
         if self._trained_elsewhere() != self._uploaded:
+            if self._training:  # a part of the weights may be trained here, and another elsewhere
+                self.copyWeightsToHostIfNeeded()
             self.copyWeightsToDevice()
         self._trainer.write_new_state(program)
 

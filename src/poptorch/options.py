@@ -205,10 +205,7 @@ class Options(OptionsDict):
         """
         member("outputMode", output_mode, enums.OutputMode)
         if output_mode is enums.OutputMode.EveryN:
-            require(
-                output_return_period is not None and output_return_period > 0,
-                "OutputMode.EveryN needs an output_return_period of 1 or more.",
-            )
+            whole_number("OutputMode.EveryN with output_return_period", output_return_period)
         elif output_return_period is not None:
             logger.warning("The output_return_period is only used with OutputMode.EveryN; it is ignored.")
         every_n = output_mode is enums.OutputMode.EveryN and output_return_period is not None

@@ -93,6 +93,15 @@ def test_output_modes_keep_micro_batches_in_order(mode, period, kept):
     assert torch.equal(total, torch.stack([parts[k].sum() for k in kept]))
 
 
+def test_a_period_longer_than_a_call_is_named():
+    model = poptorch.inferenceModel(Doubler(), options(3, mode=poptorch.OutputMode.EveryN, period=4))
+    with pytest.raises(poptorch.Error, match="period of 4 keeps nothing of a call, which has 3 steps"):
+        model(torch.ones(3, 1))
+    for period in (None, 0, 2.0, "2", True):
+        with pytest.raises(AssertionError, match="whole number of 1 or more"):
+            poptorch.Options().outputMode(poptorch.OutputMode.EveryN, period)
+
+
 def test_the_sum_of_outputs_adds_the_steps_of_each_replica():
     model = poptorch.inferenceModel(Doubler(), options(3, mode=poptorch.OutputMode.Sum))
     x = torch.arange(6.0)

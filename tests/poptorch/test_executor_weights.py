@@ -95,6 +95,62 @@ def test_training_agrees_with_plain_torch():
     assert torch.allclose(executor.fc.weight, plain.fc.weight, atol=1e-6)
 
 
+class Through(nn.Module):
+    """One layer after another; the squared error, and the result of the first, which may be kept from training."""
+
+    def __init__(self, first, second, trained_alone=False):
+        super().__init__()
+        self.first, self.second, self.alone = first, second, trained_alone
+
+    def forward(self, x, target):
+        between = self.first(x)
+        return nn.functional.mse_loss(self.second(between.detach() if self.alone else between), target)
+
+
+@pytest.mark.parametrize("both_update", [False, True])
+def test_models_that_are_trained_by_turns_share_weights(both_update):
+    """As a generator and its critic are: each is trained by a wrapper of its own, and both have all the weights."""
+    torch.manual_seed(0)
+    layers = nn.Linear(3, 4), nn.Linear(4, 2)
+    plain = copy.deepcopy(layers)
+    wrappers, steps = [], []
+    for alone in (True, False):
+        ours, theirs = Through(*layers, alone), Through(*plain, alone)
+        part = (lambda m: m) if both_update else (lambda m, alone=alone: m.second if alone else m.first)
+        optimizer = torch.optim.SGD(part(ours).parameters(), lr=0.1)
+        wrappers.append(poptorch.trainingModel(ours, optimizer=optimizer))
+        steps.append((theirs, torch.optim.SGD(part(theirs).parameters(), lr=0.1)))
+    for _ in range(3):
+        for wrapper, (model, optimizer) in zip(wrappers, steps, strict=True):
+            optimizer.zero_grad()
+            loss = model(X, TARGET)
+            loss.backward()
+            optimizer.step()
+            torch.testing.assert_close(wrapper(X, TARGET), loss.detach(), rtol=1e-5, atol=1e-6)
+    copied = copy.deepcopy(layers)
+    wrappers[1].destroy()
+    wrappers[0].destroy()
+    for ours, kept, theirs in zip(layers, copied, plain, strict=True):
+        assert type(ours.weight) is type(kept.weight) is nn.Parameter
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(kept.state_dict(), theirs.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_in_the_place_of_others_reach_the_device_when_copied():
+    module, executor = trained()
+    module.load_state_dict({"fc.weight": torch.ones(2, 3), "fc.bias": torch.zeros(2)}, assign=True)
+    executor.copyWeightsToDevice()
+    out, _ = executor(X, TARGET)
+    torch.testing.assert_close(out, X.sum(1, keepdim=True).expand(2, 2))
+    assert not torch.equal(module.fc.weight, torch.ones(2, 3))  # what is trained now
+    module.fc = nn.Linear(3, 5)
+    with pytest.raises(poptorch.Error, match=r"fc.weight is torch.float32 \[5, 3\] and the model was compiled for"):
+        executor.copyWeightsToDevice()
+    executor.destroy()
+    inference = poptorch.inferenceModel(module)
+    torch.testing.assert_close(inference(X), module.fc(X))
+
+
 def test_edits_on_the_host_reach_the_device_when_copied():
     module, executor = trained()
     inference = poptorch.inferenceModel(module)
@@ -288,6 +344,7 @@ def optimized(make, steps, change=None):
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
         lambda p: poptorch.optim.Adam(p, lr=0.05, weight_decay=0.1),
         lambda p: torch.optim.AdamW(p, lr=0.05),
+        lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.3, decoupled_weight_decay=True),
         lambda p: torch.optim.RMSprop(p, lr=0.05, centered=True, momentum=0.5),
         lambda p: poptorch.optim.LAMB(p, lr=0.05, weight_decay=0.1),
     ],
@@ -295,6 +352,13 @@ def optimized(make, steps, change=None):
 def test_optimizers_agree_with_torch(make):
     device, host = optimized(make, 4)
     assert torch.allclose(device, host, rtol=1e-5, atol=1e-6)
+
+
+def test_groups_that_are_updated_by_different_formulas_are_refused():
+    module = Regression()
+    groups = [{"params": [module.fc.weight], "centered": True}, {"params": [module.fc.bias]}]
+    with pytest.raises(poptorch.Error, match="same centered"):
+        poptorch.trainingModel(module, optimizer=torch.optim.RMSprop(groups, lr=0.1))
 
 
 def test_the_learning_rate_changes_with_set_optimizer_and_constants_do_not():

@@ -127,6 +127,8 @@ def read(optimizer: torch.optim.Optimizer, tracker: AttributeTracker | None = No
         if isinstance(optimizer, upstream):
             if tracker is not None and type(optimizer) not in (own, upstream):
                 tracker.subclass(type(optimizer), own if isinstance(optimizer, own) else upstream)
+            if rule == "adam" and _of_all_groups(optimizer, "decoupled_weight_decay"):
+                rule = "adamw"
             return _read(optimizer, rule, own, tracker)
     raise Error(
         f"The optimizer {type(optimizer).__name__} is not supported: use SGD, Adam, AdamW, RMSprop or LAMB of "
@@ -169,7 +171,7 @@ def _read(optimizer: Any, rule: str, own: type, tracker: AttributeTracker | None
         second_moment_type=_type_name(optimizer, "second_order_momentum_accum_type"),
         max_grad_norm=getattr(optimizer, "max_grad_norm", None),
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
-        centered=any(g.get("centered", False) for g in optimizer.param_groups),
+        centered=_of_all_groups(optimizer, "centered"),
         tensorflow_variant=bool(getattr(optimizer, "use_tf_variant", False)),
     )
 
@@ -182,6 +184,18 @@ def _refuse(optimizer: Any, rule: str) -> None:
             raise Error(f"{_DISPLAY[rule]} with maximize=True is not supported: negate the loss.")
         if group.get("nesterov") and getattr(optimizer, "use_combined_accum", False):
             raise Error("SGD with nesterov=True needs use_combined_accum=False.")
+
+
+def _of_all_groups(optimizer: Any, name: str) -> bool:
+    """Whether the groups have this turned on.
+
+    Raises:
+        Error: some have, and others have not.
+    """
+    found = {bool(group.get(name)) for group in optimizer.param_groups}
+    if len(found) > 1:
+        raise Error(f"All groups of an optimizer must have the same {name}: one kind of update is compiled for them.")
+    return any(found)
 
 
 def _values(optimizer: Any, source: Mapping[str, Any], names: list[str], own: type) -> dict[str, Value]:
