@@ -13,9 +13,9 @@ from abele.errors import InvalidOperand, InvalidOption
 from abele.ir import Arg, Sample, evaluate_operation, infer_types
 from abele.ir.types import f16, f32
 from abele.machine.presets import gc200, mk1
+from abele.ops.conv.maps import Map
 from abele.ops.conv.memory import temporary_bytes
 from abele.ops.conv.op import output_sizes
-from abele.ops.conv.plan import Map
 from abele.ops.plans.layouts import even, flat
 from abele.ops.plans.planning import SHORT, PlanOptions, Question, make_plan
 from abele.schedule.records import Use

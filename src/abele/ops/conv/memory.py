@@ -19,15 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from abele.machine.chip import Chip
+from abele.ops.conv.maps import Map
 from abele.ops.plans.search import Parts
-
-if TYPE_CHECKING:
-    from abele.ops.conv.plan import Map
 
 SLIC_CHANNELS = 4
 """Channels, of one or more groups, that a Slic vertex works on at once."""
