@@ -79,13 +79,16 @@ def test_options_keep_the_numbers(changes):
         {"shard": 1000, "offload": True, "clip": 0.01},
         {"shard": 1, "stages": 2, "split": True, "replicas": 2},
         {"shard": 30, "replicas": 3, "clip": 0.01},
+        {"shard": 1, "shard_over": 2, "replicas": 4, "clip": 0.01},
     ],
     ids=str,
 )
 def test_sharding_keeps_the_numbers(kind, changes):
     """Three replicas do not divide the 1024 elements of a weight: the last part is filled up."""
     changes = {"replicas": 4, **changes}
-    losses, weights, _ = train(kind=kind, **{k: v for k, v in changes.items() if k not in ("shard", "offload")})
+    losses, weights, _ = train(
+        kind=kind, **{k: v for k, v in changes.items() if k not in ("shard", "shard_over", "offload")}
+    )
     other_losses, other_weights, _ = train(kind=kind, **changes)
     np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
     for name, value in weights.items():

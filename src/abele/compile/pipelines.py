@@ -66,6 +66,7 @@ class CompileOptions:
         accumulator: element type of the gradient accumulators, or empty for that of the gradients.
         offload: keep the optimiser's tensors in streaming memory.
         shard: spread the optimiser's tensors over the replicas, for weights of at least so many elements; 0: for none.
+        shard_over: over so many consecutive replicas, such as those of one host; 0: over all.
         recompute: how much of the forward is computed again in the backward phase, see ``passes.recompute.HOW``.
         partials: type in which all products are summed (``f16``, ``f32``), or empty to leave each as it is.
         float8: 8-bit float (``f143``, ``f152``) in which the products of weights are done in inference, all but the
@@ -103,6 +104,7 @@ class CompileOptions:
     plan: PlanOptions = field(default_factory=PlanOptions)
     pipeline: str = "grouped"
     shard: int = 0
+    shard_over: int = 0
     offload_weights: bool = False
     offload_activations: bool = False
     offload_least: int = LEAST_ELEMENTS
@@ -134,6 +136,10 @@ class CompileOptions:
             raise InvalidOption(
                 "Transfers overlap with compute only on tiles of their own, and there are none",
                 remedy="Set some aside with io_tiles (--io-tiles, TensorLocations.numIOTiles).",
+            )
+        if self.shard_over < 0 or (self.shard_over and self.replicas % self.shard_over):
+            raise InvalidOption(
+                f"shard_over is {self.shard_over}, of {self.replicas} replicas", remedy="It must divide them, or be 0."
             )
         for name in ("replicas", "accumulation", "stages"):
             if getattr(self, name) < 1:
@@ -275,7 +281,8 @@ def _offloads(options: CompileOptions) -> list[Pass]:
 
 def _training(options: CompileOptions, optimiser: Optimiser) -> list[Pass]:
     parameters = tuple(name for group in optimiser.groups for name in group)
-    sharding = Sharding(options.replicas, options.shard, options.plan.planner == "poplibs")
+    over = options.shard_over or options.replicas
+    sharding = Sharding(over, options.shard, options.plan.planner == "poplibs")
     running, loss = options.averaging == "running", options.averaging == "post_and_loss"
     return [
         Autodiff(

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from abele.compile.passes.sharding import Sharding
 from abele.ir.builder import Builder
-from abele.ir.graph import Graph
+from abele.ir.graph import Graph, Origin
 
 
 @dataclass(frozen=True)
 class Replicate:
-    """Insert an all-reduce on every gradient output, or a reduce-scatter where the state of its weight is sharded.
+    """Insert an all-reduce on every gradient output, or a reduce-scatter where the state of its weight is sharded, with
+    an all-reduce of the parts where that is not over all replicas.
 
     Statistics become means over the replicas.
 
@@ -41,6 +42,7 @@ class Replicate:
         outputs = list(graph.outputs)
         grouped = {name: (size, stride) for name, size, stride in self.groups}
         gradients = [i for i, port in enumerate(graph.output_ports) if port.kind == "gradient"]
+        spread: dict[int, Origin] = {}
         # Equal collectives stand in a row: they are done as one, over all IPUs at once.
         for i in sorted(gradients, key=lambda i: self.sharding.takes(outputs[i].type)):
             value = outputs[i]
@@ -55,8 +57,14 @@ class Replicate:
                     outputs[i] = builder.all_reduce(value, reduction="sum", group=size, stride=stride)
                 elif self.sharding.takes(outputs[i].type):
                     outputs[i] = builder.reduce_scatter(value, reduction=reduction, **self.sharding.spread())
+                    spread[i] = origin
                 else:
                     outputs[i] = builder.all_reduce(value, reduction=reduction)
+        over = self.sharding.replicas
+        for i, origin in spread.items() if over < self.replicas else ():
+            with builder.at(origin):  # every part is summed with the same one of the other groups
+                others = {"group": self.replicas // over, "stride": over}
+                outputs[i] = builder.all_reduce(outputs[i], reduction=reduction, **others)
         for i, port in enumerate(graph.output_ports):
             if port.kind == "statistic":
                 with builder.at(replace(builder.origin, phase="update")):

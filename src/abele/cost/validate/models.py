@@ -75,6 +75,7 @@ def run_model(case: Case, context: Context) -> Outcome:
         loss_scaling=optimiser.loss_scaling if optimiser else "",
         offload=bool(case.option("offload", 0)),
         shard=int(case.option("shard", 0)),
+        shard_over=int(case.option("shard_over", 0)),
         recompute=case.recompute,
         partials=case.partials,
         float8="f143" if case.dtype == "f8" else "",
