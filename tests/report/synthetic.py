@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -579,14 +579,9 @@ def main() -> None:
     programs = [program(shape)]
     if given.two:
         fewer = max(0, shape.operations - SAME)
-        changed = Shape(**{**_fields(shape), "operations": fewer, "seed": shape.seed + 1})
-        programs.append(program(changed, "synthetic, changed"))
+        programs.append(program(replace(shape, operations=fewer, seed=shape.seed + 1), "synthetic, changed"))
     sources = {HOSTILE[0] if given.hostile else "model.py": SOURCE}
     write(given.file, programs, title="A synthetic report", sources=None if given.redact else sources)
-
-
-def _fields(shape: Shape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in shape.__dataclass_fields__}
 
 
 if __name__ == "__main__":
