@@ -32,12 +32,13 @@ def gather(e: Emitter, x: Value, dim: int, index: Value, sparse_grad: bool = Fal
     if not index.type.size:
         return e.number(0, x.dtype, index.shape)
     if not x.shape or not index.shape:
-        flat = e.emit("gather_elements", _row(e, x), _row(e, index), axis=0)
+        flat = e.emit("gather_elements", row(e, x), row(e, index), axis=0)
         return e.reshape(flat, index.shape)
     return e.emit("gather_elements", x, index, axis=axis_of(dim, len(x.shape)))
 
 
-def _row(e: Emitter, x: Value) -> Value:
+def row(e: Emitter, x: Value) -> Value:
+    """A number as a vector of one."""
     return x if x.shape else e.reshape(x, (1,))
 
 

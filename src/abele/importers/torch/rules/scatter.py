@@ -10,7 +10,7 @@ import torch
 from abele.errors import DataDependent
 from abele.importers.torch import dependent
 from abele.importers.torch.emitter import Emitter, Operand, axis_of
-from abele.importers.torch.rules.indexing import find_places, from_start
+from abele.importers.torch.rules.indexing import find_places, from_start, row
 from abele.importers.torch.table import function, raw, rule
 from abele.importers.torch.tracer import Tracer
 from abele.ir import DType, Value
@@ -18,14 +18,10 @@ from abele.ir import DType, Value
 _REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def _row(e: Emitter, x: Value) -> Value:
-    return x if x.shape else e.reshape(x, (1,))
-
-
 def _scatter(e: Emitter, x: Value, dim: int, index: Value, src: Operand, reduction: str) -> Value:
-    base, index = _row(e, x), _row(e, e.cast(index, DType.I32))
+    base, index = row(e, x), row(e, e.cast(index, DType.I32))
     if isinstance(src, Value):
-        updates = e.crop(_row(e, e.cast(src, x.dtype)), index.shape)
+        updates = e.crop(row(e, e.cast(src, x.dtype)), index.shape)
     else:
         updates = e.number(src, x.dtype, index.shape)
     axis = axis_of(dim, len(base.shape))
@@ -114,7 +110,7 @@ def index_fill(e: Emitter, x: Value, dim: int, index: Value, value: Operand) -> 
 
 def _along(e: Emitter, x: Value, dim: int, index: Value, source: Value, reduction: str) -> Value:
     """Write slices of one dimension at the positions of a vector."""
-    base, updates = _row(e, x), _row(e, source)
+    base, updates = row(e, x), row(e, source)
     axis = axis_of(dim, len(base.shape))
     index = from_start(e, e.reshape(index, (index.type.size,)), base.shape[axis])
     if reduction == "add":
@@ -129,7 +125,7 @@ def _along(e: Emitter, x: Value, dim: int, index: Value, source: Value, reductio
 def index_reduce(
     e: Emitter, x: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    axis, base, updates = axis_of(dim, len(x.shape)), _row(e, x), _row(e, source)
+    axis, base, updates = axis_of(dim, len(x.shape)), row(e, x), row(e, source)
     shaped = e.expand(e.broadcast_vector(e.cast(index, DType.I32), len(base.shape), axis), updates.shape)
     return e.reshape(scatter_reduce(e, base, axis, shaped, updates, reduce, include_self), x.shape)
 
