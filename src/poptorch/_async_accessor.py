@@ -11,7 +11,7 @@ import torch
 from ._async_reader import WorkerHandle
 from ._async_worker import Worker
 from ._batching import Recipe
-from ._errors import require
+from ._errors import member, require
 from .enums import SharingStrategy
 
 _START_METHODS = {
@@ -50,10 +50,7 @@ class AsynchronousDataAccessor:
         rebatched_size: int | None = None,
     ) -> None:
         require(isinstance(buffer_size, int) and buffer_size >= 1, f"Invalid buffer_size: {buffer_size!r}.")
-        require(
-            isinstance(sharing_strategy, SharingStrategy),
-            f"The sharing_strategy is a poptorch.SharingStrategy, not {sharing_strategy!r}.",
-        )
+        member("sharing_strategy", sharing_strategy, SharingStrategy)
         self._dataset = dataset
         self._rebatched_size = rebatched_size
         self._worker = WorkerHandle(

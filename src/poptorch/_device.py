@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ._errors import Error, require
+from ._errors import Error, whole_number
 
 HARDWARE_VARIABLE = "ABELE_IPU_HARDWARE"
 _VERSIONS = {"mk1": 1, "mk2": 2, "bow": 21}
@@ -27,8 +27,7 @@ def _hardware() -> tuple[int, int]:
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """Whether there are at least ``num_ipus`` IPUs, as ``ABELE_IPU_HARDWARE`` says (default: none)."""
-    require(isinstance(num_ipus, int) and num_ipus > 0, f"The number of IPUs is 1 or more, not {num_ipus!r}.")
-    return _hardware()[0] >= num_ipus
+    return _hardware()[0] >= whole_number("ipuHardwareIsAvailable", num_ipus)
 
 
 def ipuHardwareVersion() -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from ._errors import Error, require
+from ._errors import Error, member, require
 from .enums import CommGroupType, VariableRetrievalMode
 
 
@@ -32,8 +32,8 @@ class Grouping:
         Raises:
             Error: when the numbers do not fit together.
         """
-        require(isinstance(kind, CommGroupType), f"The group type is a poptorch.CommGroupType, not {kind!r}.")
-        require(isinstance(mode, VariableRetrievalMode), f"The mode is a poptorch.VariableRetrievalMode, not {mode!r}.")
+        member("replicaGrouping", kind, CommGroupType)
+        member("replicaGrouping", mode, VariableRetrievalMode)
         if kind is CommGroupType.All:
             return None
         if mode is not VariableRetrievalMode.OnePerGroup and kind is not CommGroupType.NoGrouping:

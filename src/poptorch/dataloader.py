@@ -13,7 +13,7 @@ import torch
 from . import _batching
 from ._async_accessor import AsynchronousDataAccessor
 from ._batching import Recipe
-from ._errors import Error, require
+from ._errors import Error, member, require
 from ._logging import logger
 from .enums import DataLoaderMode
 from .options import Options
@@ -62,8 +62,8 @@ class DataLoader(torch.utils.data.DataLoader):
         batch_sampler: torch.utils.data.Sampler[Sequence[int]] | Iterable[Sequence[int]] | None = None,
         **kwargs: Any,
     ) -> None:
-        require(isinstance(options, Options), f"The options are poptorch.Options, not {options!r}.")
-        require(isinstance(mode, DataLoaderMode), f"The mode is a poptorch.DataLoaderMode, not {mode!r}.")
+        member("DataLoader", options, Options)
+        member("DataLoader", mode, DataLoaderMode)
         require(
             async_options is None or mode is not DataLoaderMode.Sync,
             "The async_options need mode=DataLoaderMode.Async or AsyncRebatched.",

@@ -15,7 +15,7 @@ from abele.ir import OPERATIONS
 
 from . import _custom_libraries, _library, _placement, _structure
 from ._blocks import Attribute
-from ._errors import Error, require
+from ._errors import Error, member, require
 from ._options_effects import note
 from ._structure import map_tensors
 from .enums import MatMulSerializationMode, OverlapMode
@@ -147,7 +147,7 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 
 
 def _overlap(tensors: Any, mode: OverlapMode, mark: Any, name: str) -> Any:
-    require(isinstance(mode, OverlapMode), f"{name} takes a poptorch.OverlapMode, not {mode!r}.")
+    member(name, mode, OverlapMode)
     return map_tensors(tensors, lambda t: mark(t, mode.value))
 
 
