@@ -28,11 +28,11 @@ export function decoded(hash) {
   const [page, more] = hash.replace(/^#/, "").split("?");
   /** @type {any} */
   const selection = { ...NOTHING };
-  if (page) selection.page = decodeURIComponent(page);
+  if (page) try { selection.page = decodeURIComponent(page); } catch { selection.page = page; } // there is no such page, and it will say so
   for (const [name, value] of new URLSearchParams(more ?? "")) {
-    if (!(name in NOTHING)) continue;
+    if (!Object.hasOwn(NOTHING, name) || name === "page") continue;
     if (!COUNTS.includes(name)) selection[name] = value;
-    else if (/^\d+$/.test(value)) selection[name] = Number(value);
+    else if (/^\d{1,15}$/.test(value)) selection[name] = Number(value);
   }
   return selection;
 }

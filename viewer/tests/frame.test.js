@@ -14,6 +14,9 @@ test("it opens on the verdict, and an unknown page is said to be one", { skip },
   await visit(served, "#nonsense", async (page) => {
     assert.match(await page.locator("[role=alert]").innerText(), /no such page/);
   }, { problem: true });
+  await visit(served, "#%E0%A4%A", async (page) => {
+    assert.match(await page.locator("[role=alert]").innerText(), /no such page/, "an address that is cut off within a letter");
+  }, { problem: true });
   served.stop();
 });
 

@@ -182,6 +182,7 @@ test("an address opens as it was left: window, axis, choice, range, tiles", { sk
     assert.equal(await page.locator("main").innerText(), words);
     assert.equal(await pixels(page, RASTER), seen, "the same pixels");
   });
+  for (const odd of ["axis%3Dconstructor", "axis%3D__proto__%26how%3DtoString"]) await visit(await two(), `#timeline?view=${odd}`, (page) => painted(page, RASTER).then(() => {}));
 });
 
 test("moving along keeps the pixels that stay, and draws what a fresh page draws", { skip }, async () => {

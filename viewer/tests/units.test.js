@@ -68,4 +68,6 @@ test("an address holds a whole selection", () => {
   assert.deepEqual(decoded(encoded(selection)), selection);
   assert.equal(encoded(decoded("#memory")), "#memory");
   assert.equal(decoded("#memory?tile=-1&nonsense=2").tile, null);
+  for (const odd of ["#memory?tile=1e3", `#memory?tile=${"9".repeat(400)}`, "#memory?constructor=1&__proto__=2&toString=3&page=live"]) assert.deepEqual(decoded(odd), decoded("#memory"));
+  assert.equal(decoded("#%E0%A4%A?tile=2").page, "%E0%A4%A");
 });

@@ -60,9 +60,9 @@ export class Timeline {
 
   /** Take what the address says. @param {Selection} selection */
   read(selection) {
-    const view = viewOf(selection), { line, summary } = this, tiles = numbersOf(selection, "tiles", 2), how = view.get("how") ?? "";
+    const view = viewOf(selection), { line, summary } = this, tiles = numbersOf(selection, "tiles", 2), how = view.get("how") ?? "", axis = view.get("axis") ?? "";
     this.view = selection.view;
-    this.window = new Window(line.axes[/** @type {import("../moments.js").AxisName} */ (view.get("axis") ?? "")] ?? line.axes.folded, numbersOf(selection, "window", 2));
+    this.window = new Window(line.axes[Object.hasOwn(line.axes, axis) ? /** @type {import("../moments.js").AxisName} */ (axis) : "folded"], numbersOf(selection, "window", 2));
     this.how = /** @type {How} */ (["mean", "least"].includes(how) ? how : "most");
     this.tiles = tiles && tiles[0] < tiles[1] && tiles[1] <= summary.tiles ? [tiles[0], tiles[1]] : [0, summary.tiles];
   }
