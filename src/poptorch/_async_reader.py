@@ -85,18 +85,27 @@ class WorkerHandle:
         try:
             message = self._conn.recv()
         except (EOFError, OSError):
-            # The kernel resets the pipe of a process that is killed with commands unread.
+            # The kernel resets the pipe of a process that is killed with commands unread, and tensors of one that has
+            # ended cannot be had any more.
             return self._died(what)
         except BaseException:  # Ctrl-C in the middle of a message: what follows could not be read
             self.stop()
             raise
         if isinstance(message, Failure):
-            self.stop()
-            raise Error(f"The data loader's worker thread {what}. It raised:\n{message.traceback}")
+            self._raised(what, message)
         return message
+
+    def _raised(self, what: str, failure: Failure) -> None:
+        self.stop()
+        raise Error(f"The data loader's worker thread {what}. It raised:\n{failure.traceback}")
 
     def _died(self, what: str) -> Any:
         _join(self._process)
+        with contextlib.suppress(EOFError, OSError):
+            while self._conn.poll():  # it may have said why before it ended
+                message = self._conn.recv()
+                if isinstance(message, Failure):
+                    self._raised(what, message)
         code = self._process.exitcode
         self.stop()
         if code == _UNGUARDED:

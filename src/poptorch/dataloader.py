@@ -13,7 +13,7 @@ import torch
 from . import _batching
 from ._async_accessor import AsynchronousDataAccessor
 from ._batching import Recipe
-from ._errors import Error, member, require
+from ._errors import Error, member, require, whole_number
 from ._logging import logger
 from .enums import DataLoaderMode
 from .options import Options
@@ -72,6 +72,8 @@ class DataLoader(torch.utils.data.DataLoader):
             rebatched_worker_size is None or mode is DataLoaderMode.AsyncRebatched,
             "The rebatched_worker_size needs mode=DataLoaderMode.AsyncRebatched.",
         )
+        if batch_size is not None:
+            whole_number("batch_size", batch_size)
         options._freeze()
         self._options = options
         self._accessor: AsynchronousDataAccessor | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -47,6 +48,17 @@ class Broken(Numbers):
     def __getitem__(self, index):
         if index >= 2:
             raise KeyError("no such number")
+        return super().__getitem__(index)
+
+
+class Gated(Broken):
+    def __init__(self, length):
+        super().__init__(length)
+        self.gate = multiprocessing.get_context("fork").Event()
+
+    def __getitem__(self, index):
+        if index >= 2:
+            self.gate.wait(30)
         return super().__getitem__(index)
 
 
@@ -305,6 +317,25 @@ def test_a_worker_that_died_between_epochs_is_noticed():
     process.join(10)
     with pytest.raises(poptorch.Error, match="exit code -9"):
         list(made)
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_what_a_worker_raised_before_it_ended_is_told(started):
+    dataset = Gated(9)
+    accessor = poptorch.AsynchronousDataAccessor(
+        dataset, buffer_size=20, early_preload=True, sharing_strategy=SharingStrategy.Fork
+    )
+    iterator = iter(accessor) if started else None
+    dataset.gate.set()
+    accessor._worker._process.join(10)  # what a reader asks of it now, nobody hears
+    with pytest.raises(poptorch.Error, match="KeyError: 'no such number'"):
+        list(iterator or accessor)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "2", True])
+def test_a_batch_size_that_is_no_count_is_refused(size):
+    with pytest.raises(AssertionError, match="batch_size takes a whole number of 1 or more"):
+        loader(Numbers(4), batch_size=size)
 
 
 def test_no_process_is_left_when_the_loader_goes():
