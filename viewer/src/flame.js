@@ -34,8 +34,8 @@ export function blocks(tree, measure, root, least) {
     let x = left, thin = 0, from = left;
     const flush = () => { if (thin && x - from >= least) made.push({ node: -2, x: from, width: x - from, level, count: thin }); thin = 0; };
     for (const node of tree.children(parent)) {
-      const width = tree.value(node, measure) / whole;
-      if (width >= least) {
+      const width = tree.value(node, measure) / whole, alike = tree.isGroup(node) ? 1 : tree.each(node);
+      if (width >= least && alike === 1) {
         flush();
         made.push({ node, x, width, level, count: 1 });
         if (tree.isGroup(node) && level + 1 < DEEPEST) stack.push([node, x, level + 1]);
@@ -43,7 +43,7 @@ export function blocks(tree, measure, root, least) {
         from = x;
       } else if (width > 0) {
         if (!thin) from = x;
-        thin++;
+        thin += alike;
         x += width;
         if (x - from >= 2 * least) flush();
       }

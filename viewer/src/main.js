@@ -10,12 +10,13 @@ import { pages } from "./pages/index.js";
 
 /**
  * @typedef {import("./state.js").Selection} Selection
- * @typedef {{source: import("./source.js").Source, state: State, program: import("./source.js").Program, table(name: string): Promise<import("./packet.js").Table>, json(name: string): Promise<any>}} Context
- * `table("tensors")` is that of the chosen program.
+ * @typedef {{source: import("./source.js").Source, state: State, program: import("./source.js").Program, brief?: boolean, table(name: string): Promise<import("./packet.js").Table>, json(name: string): Promise<any>}} Context
+ * `table("tensors")` is that of the chosen program. With `brief` those tables of a page that are there in brief are so: for
+ * the picture that is shown until the tables themselves have come.
  * @typedef {{node: Node, update?: (now: Selection, before: Selection) => boolean, close?: () => void}} Shown
  * `update` follows a change of the selection, or answers false to be shown anew; `close` when the page is left.
- * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, needs?: string[], keep?: boolean, missing?: (context: Context) => string}} Page
- * `needs` are tables that it asks for. A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
+ * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, needs?: string[], brief?: Record<string, string>, keep?: boolean, missing?: (context: Context) => string}} Page
+ * `needs` are tables that it asks for; `brief` those that its first picture can do with in brief, and what they are called. A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
  * `missing` says why there is nothing to show, or is empty.
  */
 
@@ -24,6 +25,12 @@ const NO_REPORT = "There is no report yet: a run has one when it has ended.";
 
 /** Until the browser has nothing to do. */
 const idle = () => new Promise((resolve) => { if ("requestIdleCallback" in window) requestIdleCallback(resolve); else setTimeout(resolve, 100); });
+
+/** Until what is on the page has been drawn. */
+const drawn = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+
+/** Whether nothing is chosen that a picture in brief does not show. @param {Selection} selection */
+const plain = ({ ipu, tile, operation, from, to, search, view }) => [ipu, tile, operation, from, to].every((value) => value === null) && !search && !view;
 
 class Frame {
   /** @param {import("./source.js").Source} source */
@@ -44,6 +51,8 @@ class Frame {
     /** Pages that were left, to be shown again. @type {Map<string, {shown: Shown, selection: Selection}>} */
     this.kept = new Map();
     this.turn = 0;
+    /** Whether what is shown is in brief. */
+    this.brief = false;
     document.body.append(
       make("header", null, this.title, this.programs, this.nav,
         make("span", { class: "tools", style: "margin:0 0 0 auto" },
@@ -62,12 +71,26 @@ class Frame {
     return this.state.selection;
   }
 
-  /** @returns {Context} */
-  context() {
-    const { source, state } = this;
-    const program = source.index.programs.find((p) => p.id === this.selection.program) ?? source.index.programs[0];
-    const of = (/** @type {string} */ name) => `p/${program?.id ?? 0}/${name}`;
-    return { source, state, program, table: (name) => source.table(of(name)), json: (name) => source.json(of(name)) };
+  /** @param {Record<string, string>} [brief] tables that are taken in brief @returns {Context} */
+  context(brief) {
+    const { source, state } = this, program = this.#program(), of = (/** @type {string} */ name) => this.#of(name);
+    return { source, state, program, brief: brief !== undefined, table: (name) => source.table(of(brief?.[name] ? "brief/" + brief[name] : name)), json: (name) => source.json(of(name)) };
+  }
+  #program() {
+    return this.source.index.programs.find((p) => p.id === this.selection.program) ?? this.source.index.programs[0];
+  }
+  /** What the data call a table of the chosen program. @param {string} name */
+  #of(name) {
+    return `p/${this.#program()?.id ?? 0}/${name}`;
+  }
+
+  /** The page in brief, where its tables are not here yet and would take longer. @param {Page} page @param {Context} context */
+  async #briefly(page, context) {
+    const brief = Object.values(page.brief ?? {});
+    if (!brief.length || !plain(this.selection) || (page.needs ?? []).every((name) => this.source.held(this.#of(name)))) return null;
+    const known = (await context.json("summary")).brief ?? [];
+    if (!brief.every((name) => known.includes(name) && this.source.has(this.#of("brief/" + name)))) return null;
+    return page.show(this.context(page.brief)).catch(() => null); // the page itself says what is wrong
   }
 
   async show() {
@@ -88,32 +111,66 @@ class Frame {
       if (!page) throw new Error(MISSING_PAGE);
       const why = missing(page);
       if (why) throw new Error(why);
+      this.source.hurry((page.needs ?? []).map((name) => this.#of(name)));
       if (!this.#again(page)) {
+        const brief = await this.#briefly(page, context);
+        if (turn !== this.turn) { brief?.close?.(); return; }
+        if (brief) {
+          this.#put(brief, true);
+          for (const chart of this.main.querySelectorAll(".chart")) chart.toggleAttribute("inert", true); // what is under the mouse is not told of sums
+          this.#said();
+          await drawn();
+          if (turn !== this.turn) return;
+        }
         const shown = await page.show(context);
         if (turn !== this.turn) { shown.close?.(); return; }
-        this.#leave();
-        this.shown = shown;
-        this.now = { page: page.name, selection: this.selection };
-        this.main.replaceChildren(shown.node);
+        this.#put(shown, false);
       }
     } catch (error) {
       if (turn !== this.turn) return;
       this.#leave();
       this.main.replaceChildren(problem(error));
     }
+    this.#said();
+    this.#ahead();
+  }
+
+  /** Shows something in the place of what is there. In the place of the same in brief it is where that was scrolled to, and
+   * has the focus that that had. @param {Shown} shown @param {boolean} brief */
+  #put(shown, brief) {
+    const same = this.brief && this.now.page === this.selection.page, { scrollY } = window, path = [];
+    for (let node = document.activeElement; same && node && node !== this.main && this.main.contains(node); node = node.parentElement) path.unshift([...(node.parentElement?.children ?? [])].indexOf(node));
+    this.#leave();
+    this.shown = shown;
+    this.brief = brief;
+    this.now = { page: this.selection.page, selection: this.selection };
+    this.main.replaceChildren(shown.node);
+    this.main.toggleAttribute("data-brief", brief);
+    if (!same) return;
+    window.scrollTo({ top: scrollY });
+    /** @type {Element | undefined} */
+    let node = this.main;
+    for (const place of path) node = node?.children[place];
+    if (path.length && node instanceof HTMLElement) node.focus({ preventScroll: true });
+  }
+
+  /** The page is there. */
+  #said() {
     this.main.removeAttribute("aria-busy");
     document.documentElement.dataset.shown = this.selection.page; // for tests, and for whoever waits for a page
-    this.#ahead();
   }
 
   /** While nobody waits for anything: fetches what the other pages need, and makes them as if they had been seen before. */
   async #ahead() {
     const { turn } = this, context = this.context(), free = async () => { await idle(); return turn === this.turn; };
+    if (!(await free())) return;
+    const brief = context.program ? (await context.json("summary").catch(() => ({}))).brief ?? [] : [], names = pages.flatMap((page) => (this.kept.has(page.name) ? [] : Object.values(page.brief ?? {})));
+    await Promise.all(names.filter((name) => brief.includes(name) && this.source.has(this.#of("brief/" + name))).map((name) => this.source.ahead(this.#of("brief/" + name)).catch(() => {})));
     for (const page of context.program ? pages : []) {
       if (!page.keep || page.missing?.(context)) continue;
       for (const name of page.needs ?? []) {
         if (!await free()) return; // what is asked for now comes first
-        await context.table(name).catch(() => {}); // the page itself says what is wrong
+        await this.source.ahead(this.#of(name)).catch(() => {}); // the page itself says what is wrong
       }
       if (!await free()) return;
       if (page.name === this.selection.page || this.kept.has(page.name)) continue;
@@ -126,10 +183,12 @@ class Frame {
 
   /** Puts what is shown aside, or ends it. */
   #leave() {
-    const { shown, now } = this, page = pages.find((each) => each.name === now.page);
+    const { shown, now, brief } = this, page = pages.find((each) => each.name === now.page);
     this.shown = null;
+    this.brief = false;
+    this.main.removeAttribute("data-brief");
     if (!shown) return;
-    if (page?.keep && now.selection.program === this.selection.program && page.name !== this.selection.page) this.kept.set(page.name, { shown, selection: now.selection });
+    if (page?.keep && !brief && now.selection.program === this.selection.program && page.name !== this.selection.page) this.kept.set(page.name, { shown, selection: now.selection });
     else shown.close?.();
   }
 
@@ -149,7 +208,7 @@ class Frame {
 
   /** @param {Selection} now @param {Selection} before */
   #changed(now, before) {
-    if (now.page === before.page && now.page === this.now.page && now.program === before.program && this.shown?.update?.(now, before)) {
+    if (now.page === before.page && now.page === this.now.page && now.program === before.program && !this.brief && this.shown?.update?.(now, before)) {
       this.now.selection = now;
       for (const link of this.nav.children) {
         const page = pages[[...this.nav.children].indexOf(link)];

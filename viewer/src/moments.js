@@ -2,8 +2,8 @@
 
 /**
  * @typedef {import("./packet.js").Table} Table
- * @typedef {{enter: number, exit: number, level: number}} Fold
- * A call or repeat from moment `enter` to `exit`; `level` counts those around it. Only one turn of a repeat is on the
+ * @typedef {{enter: number, exit: number, level: number, name?: string}} Fold
+ * A call or repeat from moment `enter` to `exit`; `level` counts those around it; its `name` is told in brief. Only one turn of a repeat is on the
  * line: the others pass before moment `exit`.
  * @typedef {"folded" | "cycles" | "moments"} AxisName
  * @typedef {{name: AxisName, count: number, edges: Float64Array, unit: (moment: number) => number}} Axis
@@ -17,15 +17,19 @@ const SHORT = 0.015; // of what is drawn, the turns that are not
 export const PARTS = /** @type {const} */ (["sync", "exchange", "links", "compute", "host", "overhead"]);
 
 export class Line {
-  /** @param {Table} moments @param {Table} operations @param {number} cycles of the whole program */
-  constructor(moments, operations, cycles) {
+  /** @param {Table} moments @param {Table} operations @param {number} cycles of the whole program @param {Table | null} [folds] where the moments are in brief */
+  constructor(moments, operations, cycles, folds = null) {
     this.count = moments.count;
+    /** Moments of the program. @type {number} */
+    this.whole = moments.header.of ?? this.count;
     this.operations = operations;
-    this.operation = moments.numbers("operation");
+    this.operation = folds ? new Int32Array(this.count).fill(-1) : moments.numbers("operation");
     this.start = moments.numbers("start");
     this.ipu = moments.numbers("ipu");
-    this.depth = moments.numbers("depth");
-    this.parts = this.#parts(moments);
+    this.depth = folds ? new Int32Array(this.count) : moments.numbers("depth");
+    this.parts = folds ? PARTS.map((name) => moments.numbers(name)) : this.#parts(moments);
+    /** In brief, the largest share that a part has of any moment that one stands for. @type {((name: string) => import("./packet.js").Numbers) | null} */
+    this.most = folds && ((name) => moments.numbers("most." + name));
     this.lengths = new Float64Array(this.count);
     /** The parts, as places in `PARTS`, that any moment has. @type {number[]} */
     this.used = [];
@@ -47,7 +51,7 @@ export class Line {
     };
     /** Whether any turns are not drawn. */
     this.turns = this.axes.folded.edges[this.count] < true_[this.count];
-    this.folds = this.#folds();
+    this.folds = folds ? briefFolds(folds) : this.#folds();
     /** @type {Map<number, Int32Array>} */
     this.ofIpu = new Map();
     /** @type {Map<string, number>} */
@@ -166,6 +170,12 @@ export class Line {
   runsOthers(operation) {
     return ["call", "repeat"].includes(this.operations.words("kind").at(operation));
   }
+}
+
+/** @param {Table} table @returns {Fold[]} */
+function briefFolds(table) {
+  const [enter, exit, level] = ["enter", "exit", "level"].map((name) => table.numbers(name)), names = table.words("name");
+  return Array.from(enter, (from, i) => ({ enter: from, exit: exit[i], level: level[i], name: names.at(i) }));
 }
 
 /** The moment at a position: the last that starts by it. @param {Axis} axis @param {number} position */

@@ -16,8 +16,9 @@ export const PARTS = ["compute", "exchange", "links", "sync", "host", "bubble", 
  * @typedef {{
  *   table: Table, sets: Table, count: number, members: Int32Array, parts: Record<string, Float64Array>,
  *   cycles: Float64Array, bytes: Float64Array, flops: Float64Array, weighed: Float64Array, vertices: Float64Array, code: Float64Array,
- *   firstSet: Int32Array, setStop: Int32Array,
+ *   firstSet: Int32Array, setStop: Int32Array, each: Int32Array | null,
  * }} Costs
+ * `each`: of costs in brief, how many operations a row stands for (one of several is not shown itself);
  * `members`: rows that take time or do something; `weighed`: compute cycles times balance; `code`: bytes, those of equal
  * plans once; `firstSet` to `setStop`: the
  * rows of `sets` of an operation.
@@ -69,9 +70,19 @@ export function costs(table, sets) {
   if (like) for (let i = 0; i < n; i++) if (like[i] >= 0) { firstSet[i] = firstSet[like[i]]; setStop[i] = setStop[like[i]]; }
   const [vertices, code] = ["vertices", "code_bytes"].map((name) => Float64Array.from(table.numbers(name)));
   if (like) for (let i = 0; i < n; i++) if (like[i] >= 0 && like[i] !== i) code[i] = 0;
-  const answer = { table, sets, count: n, members: members.slice(0, used), parts, cycles, bytes, flops, weighed, vertices, code, firstSet, setStop };
+  const answer = { table, sets, count: n, members: members.slice(0, used), parts, cycles, bytes, flops, weighed, vertices, code, firstSet, setStop, each: null };
   known.set(table, answer);
   return answer;
+}
+
+/** Those that the store has summed up already. @param {Table} table `operations` in brief @returns {Costs} */
+export function briefCosts(table) {
+  const sum = (/** @type {string} */ name) => Float64Array.from(table.numbers(name)), ids = Int32Array.from({ length: table.count }, (_, i) => i);
+  return {
+    table, sets: table, count: table.count, members: ids, parts: Object.fromEntries(PARTS.map((name) => [name, sum(name)])),
+    cycles: sum("cycles"), bytes: sum("bytes"), flops: sum("flops"), weighed: sum("weighed"), vertices: sum("vertices"), code: sum("code_bytes"),
+    firstSet: new Int32Array(table.count), setStop: Int32Array.from(table.numbers("sets")), each: Int32Array.from(table.numbers("each")),
+  };
 }
 
 /** @type {WeakMap<Float64Array, number>} */
@@ -239,9 +250,10 @@ export class Tree {
     this.subgroupStart = within[1];
     this.inGroup = held[0];
     this.inGroupStart = held[1];
-    /** Items in a group and in all under it. */
+    /** Operations in a group, and in all under it. */
     this.size = new Int32Array(this.groups);
-    for (const group of this.itemGroup) if (group >= 0) this.size[group]++;
+    for (const [i, group] of this.itemGroup.entries()) if (group >= 0) this.size[group] += costs.each?.[this.itemRow[i]] ?? 1;
+    this.direct = this.size.slice();
     for (let g = this.groups - 1; g >= 0; g--) if (this.parent[g] >= 0) this.size[this.parent[g]] += this.size[g];
     this.items = this.itemRow.length;
     this.pairStart = new Int32Array(this.items + 1);
@@ -296,9 +308,13 @@ export class Tree {
   }
   /** How many nodes are directly under it. @param {number} node */
   degree(node) {
-    if (node < this.groups) return this.subgroupStart[node + 1] - this.subgroupStart[node] + this.inGroupStart[node + 1] - this.inGroupStart[node];
+    if (node < this.groups) return this.subgroupStart[node + 1] - this.subgroupStart[node] + this.direct[node];
     if (node >= this.groups + this.items) return 0;
     return this.pairStart[node - this.groups + 1] - this.pairStart[node - this.groups];
+  }
+  /** How many operations a node is that is no group: several only in brief. @param {number} node */
+  each(node) {
+    return this.costs.each?.[this.row(node)] ?? 1;
   }
   /** Whether all under a group are numbered repeats of each other, as the layers of an encoder are. @param {number} node */
   repeats(node) {

@@ -35,8 +35,8 @@ FINEST = (
 )
 """What is left out where there is too much, in this order: names, and how the page calls it."""
 
-UNSHOWN = r"p/\d+/(code|codelets)"
-"""Tables that no page shows, but the package ``pva``."""
+UNSHOWN = r"p/\d+/(code|codelets|brief/.*)"
+"""Tables that no page shows, but the package ``pva``; and those in brief, which are for who waits for a server."""
 
 PATH = r"[^\s'\"(,=]+\.(?:py|ipynb)\b|(?<![\w/.])(?:~|\.\.?)?/[\w.-][^\s'\"(,]*"
 """A program, or a path from some root, in a text."""

@@ -3,13 +3,14 @@
 /** @typedef {"moments" | "cycles"} Axis */
 
 export class MomentLine {
-  /** @param {import("../packet.js").Table} moments */
-  constructor(moments) {
-    this.count = moments.count;
-    this.operation = moments.numbers("operation");
-    this.start = moments.numbers("start");
+  /** @param {import("../packet.js").Table | null} moments null: only their number is known @param {number} count */
+  constructor(moments, count) {
+    this.count = count;
+    this.operation = moments?.numbers("operation") ?? new Int32Array(count).fill(-1);
+    this.start = moments?.numbers("start") ?? new Float64Array(count);
     // Their own cycles, one after another: a loop is drawn once, so `start` leaps where its other turns pass.
     this.edges = new Float64Array(this.count + 1);
+    if (!moments) return;
     const [sync, exchange, compute, host] = ["sync", "exchange", "compute", "host"].map((part) => moments.numbers(part));
     for (let i = 0; i < this.count; i++) this.edges[i + 1] = this.edges[i] + sync[i] + exchange[i] + compute[i] + host[i];
   }

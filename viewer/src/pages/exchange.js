@@ -162,7 +162,7 @@ function hottest(e, end) {
   return chart;
 }
 
-/** What each operation exchanges. @param {Exchange} e */
+/** What each operation exchanges: in brief, those that take most, row 0 being all others. @param {Exchange} e */
 function byOperation(e) {
   const { operations } = e, of = (/** @type {string} */ name) => operations.numbers(name), words = (/** @type {string} */ name) => operations.words(name);
   const number = (/** @type {string} */ title, /** @type {number} */ wide, /** @type {(i: number) => number} */ value, /** @type {(v: number) => string} */ show = plain) =>
@@ -190,7 +190,7 @@ function byOperation(e) {
     const sought = e.context.state.selection.search.toLowerCase();
     const rows = [];
     for (let i = 0; i < operations.count; i++) {
-      if (!weight(i) || !(exchange[i] || links[i] || near[i] || far[i])) continue;
+      if (!weight(i) || (e.context.brief && i === 0) || !(exchange[i] || links[i] || near[i] || far[i])) continue;
       if (!sought || (words("name").at(i) + " " + place(i)).toLowerCase().includes(sought)) rows.push(i);
     }
     grid.fill(Int32Array.from(rows));
@@ -225,6 +225,7 @@ export const exchange = {
   title: "Exchange",
   keep: true,
   needs: ["operations", "traffic"],
+  brief: { operations: "exchanges", traffic: "traffic" },
   async show(context) {
     const ranged = (/** @type {Selection} */ { from, to }) => from !== null && to !== null;
     const [summary, operations, traffic, moments] = await Promise.all([context.json("summary"), context.table("operations"), context.table("traffic"), ranged(context.state.selection) ? context.table("moments") : null]);
@@ -263,7 +264,7 @@ export const exchange = {
           make("div", null, groupTitle, groups.node, key.node),
           ...(ipus ? [make("div", null, make("h3", null, "Between IPUs"), ipus.node, detail), ...most] : [make("div", null, ...most)])),
         ipus ? null : detail,
-        heading("Exchange by operation"), list.node),
+        heading("Exchange by operation"), context.brief ? make("div", { "aria-busy": "true", "data-later": true }, note(`Those that take most; all ${plain(operations.header.listed)} are being fetched.`), list.node) : list.node),
       update: (now, before) => {
         if (ranged(now) && !moments) return false;
         const key = e.key;

@@ -23,18 +23,20 @@ import { refill } from "../memory/tools.js";
 const TIGHTEST = 10; // rows
 
 class LivenessPage {
-  /** @param {Context} context @param {any} summary @param {Table} moments @param {Table} liveness */
+  /** @param {Context} context @param {any} summary @param {Table | null} moments null: in brief @param {Table} liveness */
   constructor(context, summary, moments, liveness) {
     this.context = context;
     this.state = context.state;
     this.memory = summary.tile_memory;
     this.ipus = summary.ipus;
-    this.line = new MomentLine(moments);
+    this.line = new MomentLine(moments, liveness.count);
     this.max = liveness.numbers("max");
     this.mean = liveness.numbers("mean");
     this.kinds = inOrder(liveness.names.filter((name) => name !== "max" && name !== "mean")).map((name) => ({ name, values: liveness.numbers(name) })).filter(({ values }) => values.some((v) => v > 0));
     this.sum = summed(liveness, this.kinds);
-    this.peak = Math.min(this.memory.peak_moment, Math.max(0, moments.count - 1));
+    this.peak = Math.min(this.memory.peak_moment, Math.max(0, liveness.count - 1));
+    /** Moments over the limit. @type {number} */
+    this.over = liveness.header.over ?? Float64Array.from(this.max).filter((most) => most > this.memory.limit).length;
     this.closed = false;
     /** @type {Tensors | null} */
     this.tensors = null;
@@ -45,7 +47,7 @@ class LivenessPage {
       choose: (from, to, done) => this.state.set({ from, to }, !done), name: (moment) => this.name(moment) });
     this.tools = make("div", { class: "tools" });
     this.about = make("div", { "aria-live": "polite" });
-    this.lives = make("div", { "aria-busy": "true" });
+    this.lives = make("div", { "aria-busy": "true", "data-later": true });
     this.tight = make("div");
     this.side = make("div");
     this.aligned = make("div", { class: "aligned", style: `grid-template-columns:${LEFT}px minmax(0,1fr);padding-right:${RIGHT}px` }, this.side, this.chart.node);
@@ -97,7 +99,7 @@ class LivenessPage {
 
   /** @param {string} tile */
   #cards(tile) {
-    const { memory: m } = this, over = m.fits ? 0 : Float64Array.from(this.max).filter((most) => most > m.limit).length;
+    const { memory: m, over } = this;
     return make("div", { class: "cards" },
       card("Peak", bytes(m.max), `of ${bytes(m.limit)}: ${percent(m.max, m.limit)}`, m.fits ? "" : "bad"),
       make("div", { class: "card" }, make("small", null, "When"), make("b", null, make("a", { href: encoded({ ...this.selection, from: this.peak, to: this.peak }) }, `moment ${this.peak}`)),
@@ -252,14 +254,27 @@ function summed(liveness, kinds) {
   return sum;
 }
 
+/** The moments that a table in brief has in runs. @param {Table} table @returns {Table} */
+function spread(table) {
+  const stop = table.numbers("stop"), count = table.header.of;
+  const numbers = (/** @type {string} */ name) => {
+    const values = table.numbers(name), all = new Float64Array(count);
+    for (let i = 0, from = 0; i < stop.length; from = stop[i++]) all.fill(values[i], from, stop[i]);
+    return all;
+  };
+  return { ...table, count, numbers, names: table.names.filter((name) => name !== "stop") };
+}
+
 /** @type {import("../main.js").Page} */
 export const liveness = {
   name: "liveness",
   title: "Liveness",
   keep: true,
   needs: ["moments", "liveness", "operations", "tensors", "columns", "placements"],
+  brief: { liveness: "liveness" },
   async show(context) {
-    const [summary, moments, table] = await Promise.all([context.json("summary"), context.table("moments"), context.table("liveness")]);
+    const [summary, moments, table] = await Promise.all([context.json("summary"), context.brief ? null : context.table("moments"), context.table("liveness")]);
+    if (!moments) return { node: new LivenessPage(context, summary, null, spread(table)).node };
     const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));
     requestAnimationFrame(() => page.load()); // what can be drawn without the tensors comes first
     return { node: page.node, update: () => page.update(), close: () => { page.closed = true; } };

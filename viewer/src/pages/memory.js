@@ -34,7 +34,7 @@ class MemoryPage {
     this.drawing = make("div");
     this.each = tiles.byIpu(this.held);
     this.ipus = tiles.ipus > 1 ? this.#ipuGrid() : null;
-    this.tile = make("section", { "aria-busy": "true" });
+    this.tile = make("section", { "aria-busy": "true", "data-later": true });
     this.node = make("section", null, this.#cards(), this.tools, this.drawing, ...(this.ipus ? [this.ipus.node] : []), this.tile);
     this.#fillIpus();
     this.#redraw();

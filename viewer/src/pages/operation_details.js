@@ -26,7 +26,7 @@ const facts = (rows) => make("dl", null, ...rows.flatMap(([name, value]) => (val
 /** @param {Costs} found @param {Tree} tree @param {number} group @param {any} summary */
 function ofGroup(found, tree, group, summary) {
   const of = (/** @type {Float64Array} */ values, /** @type {string} */ name) => (group < 0 ? totalOf(values) : tree.sum(name, values)[group]);
-  const whole = of(found.cycles, "cycles"), size = group < 0 ? found.members.length : tree.size[group];
+  const whole = of(found.cycles, "cycles"), size = group >= 0 ? tree.size[group] : found.each ? found.each.reduce((all, each) => all + each, 0) : found.members.length;
   return make("div", null, heading(group < 0 ? "All operations" : tree.label[group]),
     partsBar(PARTS.map((name) => ({ name, value: of(found.parts[name], name) })), "Cycles", cycles, { whole }),
     facts([["operations", plain(size)], ["cycles", `${plain(whole)}, ${percent(whole, summary.cycles)} of the time`], ["flops", flops(of(found.flops, "flops"))],

@@ -4,7 +4,7 @@ import { make, note, problem, select } from "../dom.js";
 import { bytes, cycles, flops, many, percent, plain, short, shortBytes } from "../format.js";
 import { flame } from "../flame.js";
 import { Grid } from "../grid.js";
-import { costs, placeOf, rowOf, searched, totalOf, Tree } from "../optree.js";
+import { briefCosts, costs, placeOf, rowOf, searched, totalOf, Tree } from "../optree.js";
 import { viewOf, viewWith } from "../state.js";
 import { detailsOf } from "./operation_details.js";
 import { OperationGraph } from "./operation_graph.js";
@@ -36,13 +36,13 @@ function treeOf(found, grouping) {
 }
 
 class OperationsPage {
-  /** @param {Context} context @param {import("../packet.js").Table} table @param {import("../packet.js").Table} sets @param {any} summary */
+  /** @param {Context} context @param {import("../packet.js").Table} table @param {import("../packet.js").Table | null} sets null: in brief @param {any} summary */
   constructor(context, table, sets, summary) {
     this.context = context;
     this.state = context.state;
     this.table = table;
     this.summary = summary;
-    this.found = costs(table, sets);
+    this.found = sets ? costs(table, sets) : briefCosts(table);
     this.layers = treeOf(this.found, "layer");
     /** @type {Set<number>} */
     this.open = new Set();
@@ -327,8 +327,9 @@ export const operations = {
   title: "Operations",
   keep: true,
   needs: ["operations", "sets"],
+  brief: { operations: "operations" },
   async show(context) {
-    const [table, sets, summary] = await Promise.all([context.table("operations"), context.table("sets"), context.json("summary")]);
+    const [table, sets, summary] = await Promise.all([context.table("operations"), context.brief ? null : context.table("sets"), context.json("summary")]);
     const page = new OperationsPage(context, table, sets, summary);
     page.search.value = context.state.selection.search;
     return { node: page.node, update: (now, before) => page.update(now, before) };

@@ -22,15 +22,20 @@ import { Window } from "./timeline/window.js";
 const NEEDS = ["operations", "moments", "sets", "columns", "pipeline"];
 const SOON = 200; // ms until a move is in the address
 
+/** A table of which a picture in brief needs nothing. @type {Table} */
+const NONE = { count: 0, header: {}, names: [], has: () => false, numbers: () => new Int32Array(0), words: () => { throw new Error("This is in brief."); } };
+
 /** What the charts of this page share. */
 export class Timeline {
   /** @param {import("../main.js").Context} context @param {any} summary @param {Record<string, Table>} tables */
   constructor(context, summary, tables) {
     this.context = context;
     this.summary = summary;
-    this.line = new Line(tables.moments, tables.operations, summary.cycles);
+    this.line = new Line(tables.moments, tables.operations, summary.cycles, tables.folds);
     this.sets = new Sets(tables.sets, tables.operations);
     this.columns = new TileColumns(tables.columns);
+    /** In brief, the tiles of IPU 0 in each moment. @type {Table | null} */
+    this.bins = tables.raster ?? null;
     /** Whether a saved page had no room for single tiles. */
     this.thinned = [tables.columns, tables.sets].some((table) => Boolean(table.header.thinned));
     /** @type {Promise<{table: Table, by: RowsBy}> | null} */
@@ -242,6 +247,7 @@ export class Timeline {
 
   /** @param {import("../moments.js").Fold} fold */
   foldName(fold) {
+    if (fold.name !== undefined) return fold.name;
     const operation = this.line.operation[fold.enter], { operations } = this.line, count = operations.numbers("count")[operation];
     return (operations.words("callee").at(operation) || operations.words("name").at(operation)) + (count > 1 ? ` × ${plain(count)}` : "");
   }
@@ -289,10 +295,10 @@ function tools(t) {
   const how = select("Of what is on a pixel", [["most", "The most on a pixel"], ["mean", "The mean on a pixel"], ["least", "The least on a pixel"]], t.how, (value) => t.draw(/** @type {How} */ (value)));
   const tiles = button("All tiles", "Every tile (Shift and S)", () => t.showTiles(0, summary.tiles));
   t.told = () => {
-    const { window, line } = t, [first, last] = window.moments(), { from, to } = state.selection;
+    const { window, line } = t, [first, last] = context.brief ? [0, line.whole - 1] : window.moments(), { from, to } = state.selection;
     const clock = (/** @type {number} */ cycle) => seconds(cycle / summary.clock_hz);
     const ends = [line.cycle(window.axis, window.from), line.cycle(window.axis, window.to)];
-    sight.textContent = `Cycles ${plain(ends[0])} to ${plain(ends[1])} of ${plain(summary.cycles)}, ${clock(ends[1] - ends[0])} of ${seconds(summary.seconds)}; moments ${plain(first)} to ${plain(last)} of ${plain(line.count)}`;
+    sight.textContent = `Cycles ${plain(ends[0])} to ${plain(ends[1])} of ${plain(summary.cycles)}, ${clock(ends[1] - ends[0])} of ${seconds(summary.seconds)}; moments ${plain(first)} to ${plain(last)} of ${plain(line.whole)}`;
     range.textContent = from !== null && to !== null ? `Chosen for all pages: moments ${plain(from)} to ${plain(to)}` : "Drag to choose a range for all pages.";
     all.toggleAttribute("disabled", window.whole);
     fit.toggleAttribute("disabled", from === null && t.chosen() < 0);
@@ -314,11 +320,14 @@ export const timeline = {
   title: "Timeline",
   keep: true,
   needs: NEEDS,
+  brief: { moments: "moments", folds: "folds", raster: "raster" },
   async show(context) {
-    const [summary, ...found] = await Promise.all([context.json("summary"), ...NEEDS.map((name) => context.table(name))]);
-    const tables = Object.fromEntries(NEEDS.map((name, i) => [name, found[i]])), t = new Timeline(context, summary, tables);
+    const names = context.brief ? ["moments", "folds", "raster", "pipeline"] : NEEDS;
+    const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
+    /** @type {Record<string, Table>} */
+    const tables = { ...(context.brief ? { operations: NONE, sets: NONE, columns: NONE } : {}), ...Object.fromEntries(names.map((name, i) => [name, found[i]])) }, t = new Timeline(context, summary, tables);
     if (!t.line.count) return { node: make("section", null, note(leftOut("the program over time"))) };
-    const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned ? tileRaster(t) : null;
+    const { line } = t, strip = overview(t), inSight = lanes(t), tiles = t.sets.table.count || t.thinned || t.bins ? tileRaster(t) : null;
     t.charts = [strip, inSight, ...(tiles ? [tiles] : [])];
     let shown = t.chosen();
     const bar = tools(t), chosen = make("div", null, step(t));
@@ -332,7 +341,7 @@ export const timeline = {
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
         ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host", "overhead"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),
-        chosen, ...pipelines(t, tables.pipeline)),
+        chosen, ...(context.brief ? [make("div", { "aria-busy": "true", "data-later": true })] : pipelines(t, tables.pipeline))),
       update: (now, before) => {
         if (now.view !== t.view) t.read(now);
         if (t.chosen() !== shown) {

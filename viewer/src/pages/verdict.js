@@ -68,7 +68,7 @@ function next(p) {
   note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample; what is less is better."));
 }
 
-/** @typedef {{first: number, count: number, cycles: number, compute: number, weighed: number}} Alike operations of one name and line */
+/** @typedef {{name: string, file: string, layer: string, key: string, kind: string, line: number, count: number, cycles: number, compute: number, weighed: number}} Alike operations of one name and line, the first of them by name */
 
 /** @type {WeakMap<Table, Alike[]>} */
 const most = new WeakMap();
@@ -78,7 +78,7 @@ function mostOf(operations, sets) {
   const before = most.get(operations);
   if (before) return before;
   const found = costs(operations, sets), name = operations.words("name").index, file = operations.words("file").index, line = operations.numbers("line");
-  /** @type {Map<number, Map<number, Alike>>} by line, then by name and file */
+  /** @type {Map<number, Map<number, {first: number, count: number, cycles: number, compute: number, weighed: number}>>} by line, then by name and file */
   const by = new Map();
   const files = operations.words("file").distinct.length;
   for (const row of found.members) {
@@ -93,21 +93,30 @@ function mostOf(operations, sets) {
     group.weighed += found.weighed[row];
   }
   const all = [...by.values()].flatMap((alike) => [...alike.values()]).filter((group) => group.cycles > 0);
-  const answer = all.sort((a, b) => b.cycles - a.cycles).slice(0, TOP);
+  const word = (/** @type {string} */ column, /** @type {number} */ row) => operations.words(column).at(row);
+  const answer = all.sort((a, b) => b.cycles - a.cycles).slice(0, TOP).map(({ first, ...sums }) => ({
+    name: word("name", first), file: word("file", first), layer: word("layer", first), key: word("key", first), kind: word("kind", first), line: line[first], ...sums }));
   most.set(operations, answer);
   return answer;
 }
 
-/** @param {Context} context @param {any} p @param {Table} operations @param {Table} sets */
-function top(context, p, operations, sets) {
-  const name = operations.words("name"), file = operations.words("file"), line = operations.numbers("line");
-  const from = (/** @type {number} */ row) => (file.at(row) ? `${file.at(row)}:${line[row]}` : "");
+/** @param {Context} context @param {any} p @param {Alike[]} found */
+function top(context, p, found) {
+  const from = (/** @type {Alike} */ { file, line }) => (file ? `${file}:${line}` : "");
   return make("section", null, heading("Operations that take most"), table([
-    { name: "operation", value: (group) => name.at(group.first), words: true, node: (group) => link(context, { page: "operations", operation: operations.words("key").at(group.first) }, (name.at(group.first) || "(unnamed)") + (/^(call|repeat)$/.test(operations.words("kind").at(group.first)) ? " (itself)" : "")) },
-    { name: "from", value: (group) => from(group.first), words: true, node: (group) => (from(group.first) ? link(context, { page: "operations", search: from(group.first) }, from(group.first)) : "") },
-    { name: "layer", value: (group) => operations.words("layer").at(group.first) + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
+    { name: "operation", value: (group) => group.name, words: true, node: (group) => link(context, { page: "operations", operation: group.key }, (group.name || "(unnamed)") + (/^(call|repeat)$/.test(group.kind) ? " (itself)" : "")) },
+    { name: "from", value: from, words: true, node: (group) => (from(group) ? link(context, { page: "operations", search: from(group) }, from(group)) : "") },
+    { name: "layer", value: (group) => group.layer + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
     { name: "cycles", value: (group) => group.cycles, show: cycles }, { name: "of the time", value: (group) => group.cycles, show: (value) => percent(value, p.cycles) },
-    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], mostOf(operations, sets), "Operations that take most"));
+    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], found, "Operations that take most"));
+}
+
+/** The operations that take most: of a large program in brief. @param {Context} context @param {any} p @returns {Promise<Alike[]>} */
+async function found(context, p) {
+  const brief = `p/${context.program.id}/brief/operations`;
+  if (p.brief?.includes("operations") && context.source.has(brief)) return (await context.source.table(brief)).header.most;
+  const [operations, sets] = await Promise.all([context.table("operations"), context.table("sets")]);
+  return mostOf(operations, sets);
 }
 
 /** @param {any} p */
@@ -163,7 +172,7 @@ export const verdict = {
   async show(context) {
     const p = await context.json("summary"), late = make("div");
     let left = false; // whoever has gone on to another page waits for that one
-    Promise.all([context.table("operations"), context.table("sets")]).then(([operations, sets]) => { if (!left) late.replaceChildren(top(context, p, operations, sets)); },
+    found(context, p).then((groups) => { if (!left) late.replaceChildren(top(context, p, groups)); },
       (error) => late.replaceChildren(problem(error)));
     return { close: () => { left = true; }, node: make("section", { class: "whole" },
       heading(titled(p)), cards(p),

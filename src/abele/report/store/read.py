@@ -77,13 +77,18 @@ class Report:
         }
 
     def summary(self, program: int = 0) -> dict[str, Any]:
-        """What is shown first of a program, with its ``advice`` and the ``rasters`` that there are."""
+        """What is shown first of a program, with its ``advice``, the ``rasters`` and the ``brief`` tables that there are."""
         rows = self._ask("select summary from program where id = ?", program)
         if not rows:
             raise self._no_program(program)
         rasters = self._ask("select name from packet where program = ? and name like 'raster/%'", program)
         levels = sorted(tuple(map(int, name.split("/")[1:])) for (name,) in rasters)
-        return json.loads(rows[0][0]) | {"advice": self.advice(program), "rasters": [list(each) for each in levels]}
+        brief = self._ask("select name from packet where program = ? and name like 'brief/%' order by name", program)
+        return json.loads(rows[0][0]) | {
+            "advice": self.advice(program),
+            "rasters": [list(each) for each in levels],
+            "brief": [name.removeprefix("brief/") for (name,) in brief],
+        }
 
     def advice(self, program: int = 0) -> list[dict[str, Any]]:
         """The advice on a program, in the order in which it was found."""

@@ -16,12 +16,16 @@ import numpy as np
 from abele import __version__
 from abele.errors import Bug, InvalidOption
 from abele.report.files import whole
+from abele.report.store.brief import briefs
 from abele.report.store.packet import Words, encode
 from abele.report.store.pyramid import rasters
 from abele.report.store.schema import ADVICE, APPLICATION, OPEN, RASTER, SCHEMA, STATEMENTS, TABLES, TEXTS, check_sum
 
 LEVEL = 3
 """Of zlib: beyond it tables get little smaller and take much longer to write."""
+
+DRAWN = 4e6
+"""Bins that the viewer draws at once, at most (``viewer/src/pages/timeline/tiles.js``)."""
 
 _NONE = np.empty(0, np.int32)
 
@@ -108,9 +112,14 @@ def _program(file: sqlite3.Connection, number: int, program: ProgramRecord) -> N
         if given != expected and not (name in OPEN and given[: len(expected)] == expected):
             raise Bug(f"The table {name!r} of the report has the columns {given}, not {expected}")
         _packet(file, number, name, encode(columns))
+    first = None
     for (level, ipu), raster in _rasters(program):
         counts = {key: int(raster[key]) for key in ("bins", "tile_bins")}
         _packet(file, number, f"raster/{level}/{ipu}", encode({name: raster[name] for name in RASTER}, **counts))
+        if ipu == 0 and (first is None or first["bins"] * first["tile_bins"] >= DRAWN):
+            first = {**raster, "level": level}
+    for name, columns, header in briefs(program.tables, summary, first):
+        _packet(file, number, f"brief/{name}", encode(columns, **header))
     _advice(file, number, program.advice)
 
 

@@ -214,8 +214,9 @@ function bars(g, t, width, levels, under, height) {
 /** The names of moments that are wide enough. @param {CanvasRenderingContext2D} g @param {Timeline} t @param {number} width
  * @param {number} ipus @param {number} under @param {number} tall @param {number} gap */
 function names(g, t, width, ipus, under, tall, gap) {
-  const { line, window } = t, [first, last] = window.moments(), words = line.operations.words("name");
-  if (tall < 16 || last - first > width / 8) return;
+  const { line, window } = t, [first, last] = window.moments();
+  if (tall < 16 || last - first > width / 8 || t.context.brief) return;
+  const words = line.operations.words("name");
   for (let i = first; i <= last; i++) {
     const operation = line.operation[i];
     if (operation < 0 || !line.length(i)) continue;

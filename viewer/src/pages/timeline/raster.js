@@ -10,6 +10,7 @@ import { PARTS, placeAt } from "../../moments.js";
  * @typedef {{axis: Axis, from: number, to: number, width: number, height: number, ipu: number, tiles: [number, number], how: How}} Wanted
  * `width` and `height` in pixels of the screen; `tiles` the first in sight and the one after the last.
  * @typedef {{level: number, table: import("../../packet.js").Table}} Stored
+ * `level` 0: in brief, a row of tiles for each moment of the line in the steps that its header tells.
  * @typedef {{kind: string, from: number, to: number, work: Uint8Array | null}} Stretch
  * A part of a moment, from and to in shares of it; `work`: how far into it each row of pixels goes, of 255.
  */
@@ -157,6 +158,10 @@ export class Raster {
     const { line, whole, sets } = this;
     let length = 0;
     for (let j = from; how === "mean" && j < to; j++) length += line.lengths[items[j]];
+    if (line.most) {
+      for (let k = 0; k < WHOLE.length; k++) for (let j = from; j < to; j++) whole[k] = Math.max(whole[k], 255 * line.most(WHOLE[k])[items[j]]);
+      return;
+    }
     for (let j = from; j < to; j++) {
       const i = items[j], long = line.lengths[i];
       if (!long) continue;
@@ -185,9 +190,9 @@ export class Raster {
 
   /** Add a stored bin. @param {Wanted} wanted @param {Stored} stored @param {number} bin @param {number} part of the pixel */
   #addBin({ height, how, tiles, ipu }, { level, table }, bin, part) {
-    const { work, exchange, line } = this, wide = 4 ** (level - 1), across = table.header.tile_bins;
-    const kind = { mean: "sum", most: "max", least: "min" }[how];
-    const w = table.numbers("work." + kind), e = table.numbers("exchange." + kind);
+    const { work, exchange, line } = this, { tile_bins: across, wide = 4 ** (level - 1), shades = 1 } = table.header;
+    const kind = level ? "." + { mean: "sum", most: "max", least: "min" }[how] : "";
+    const w = table.numbers("work" + kind), e = table.numbers("exchange" + kind);
     let length = 0;
     if (how === "mean") {
       const items = line.on(ipu), group = 16 ** level;
@@ -199,7 +204,7 @@ export class Raster {
       for (let t = Math.floor(first / wide); t * wide < after; t++) {
         const at = bin * across + t;
         if (how === "least") { atWork = Math.min(atWork, 255 * w[at]); atExchange = Math.min(atExchange, 255 * e[at]); continue; }
-        const scale = how === "most" ? 255 : 255 / Math.max(1, length * (Math.min(this.count, (t + 1) * wide) - t * wide));
+        const scale = how === "most" ? 255 / shades : 255 / Math.max(1, length * (Math.min(this.count, (t + 1) * wide) - t * wide));
         atWork = Math.max(atWork, scale * w[at]);
         atExchange = Math.max(atExchange, scale * e[at]);
       }

@@ -24,6 +24,7 @@ export function tileRaster(t) {
   const tileAt = (/** @type {number} */ at) => { const [first, after] = t.tiles; return Math.max(first, Math.min(after - 1, first + Math.floor((at * (after - first)) / height))); };
   /** What is to be drawn from, where the moments in sight are too many. */
   const stored = () => {
+    if (t.bins) return { level: 0, table: t.bins };
     const { window: { axis, from, to }, ipu } = t, [first, after] = raster.inSight({ axis, from, to, ipu });
     if (after - first <= MOST && !t.thinned) return null;
     const levels = /** @type {[number, number][]} */ (summary.rasters ?? []).filter(([level, of]) => of === ipu && line.on(ipu).length / 16 ** level * tiles / 4 ** (level - 1) < 4e6).map(([level]) => level);
