@@ -37,6 +37,12 @@ export function select(label, entries, now, then) {
   return node;
 }
 
+/** Until what is on the page has been drawn. */
+export const drawn = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+
+/** Until the browser has nothing to do. */
+export const idle = () => new Promise((resolve) => { if ("requestIdleCallback" in window) requestIdleCallback(resolve); else setTimeout(resolve, 100); });
+
 /** Say something to those who do not see the page. @param {string} text */
 export function say(text) {
   const said = document.getElementById("said");

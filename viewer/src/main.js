@@ -2,7 +2,7 @@
 
 import "./style.css";
 import { forgetFills } from "./chart.js";
-import { copy, make, problem, select } from "./dom.js";
+import { copy, drawn, idle, make, problem, select } from "./dom.js";
 import { titled } from "./format.js";
 import { open } from "./source.js";
 import { State, encoded } from "./state.js";
@@ -22,12 +22,6 @@ import { pages } from "./pages/index.js";
 
 const MISSING_PAGE = "There is no such page in this report.";
 const NO_REPORT = "There is no report yet: a run has one when it has ended.";
-
-/** Until the browser has nothing to do. */
-const idle = () => new Promise((resolve) => { if ("requestIdleCallback" in window) requestIdleCallback(resolve); else setTimeout(resolve, 100); });
-
-/** Until what is on the page has been drawn. */
-const drawn = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 
 /** Whether nothing is chosen that a picture in brief does not show. @param {Selection} selection */
 const plain = ({ ipu, tile, operation, from, to, search, view }) => [ipu, tile, operation, from, to].every((value) => value === null) && !search && !view;
@@ -111,7 +105,7 @@ class Frame {
       if (!page) throw new Error(MISSING_PAGE);
       const why = missing(page);
       if (why) throw new Error(why);
-      this.source.hurry((page.needs ?? []).map((name) => this.#of(name)));
+      this.source.hurry([...(page.needs ?? []), ...Object.values(page.brief ?? {}).map((name) => "brief/" + name)].map((name) => this.#of(name)));
       if (!this.#again(page)) {
         const brief = await this.#briefly(page, context);
         if (turn !== this.turn) { brief?.close?.(); return; }
@@ -163,7 +157,6 @@ class Frame {
   /** While nobody waits for anything: fetches what the other pages need, and makes them as if they had been seen before. */
   async #ahead() {
     const { turn } = this, context = this.context(), free = async () => { await idle(); return turn === this.turn; };
-    if (!(await free())) return;
     const brief = context.program ? (await context.json("summary").catch(() => ({}))).brief ?? [] : [], names = pages.flatMap((page) => (this.kept.has(page.name) ? [] : Object.values(page.brief ?? {})));
     await Promise.all(names.filter((name) => brief.includes(name) && this.source.has(this.#of("brief/" + name))).map((name) => this.source.ahead(this.#of("brief/" + name)).catch(() => {})));
     for (const page of context.program ? pages : []) {

@@ -28,8 +28,8 @@ export class Line {
     this.ipu = moments.numbers("ipu");
     this.depth = folds ? new Int32Array(this.count) : moments.numbers("depth");
     this.parts = folds ? PARTS.map((name) => moments.numbers(name)) : this.#parts(moments);
-    /** In brief, the largest share that a part has of any moment that one stands for. @type {((name: string) => import("./packet.js").Numbers) | null} */
-    this.most = folds && ((name) => moments.numbers("most." + name));
+    /** In brief, the largest share that a part has of any moment that one stands for. @type {Record<string, import("./packet.js").Numbers> | null} */
+    this.most = folds && Object.fromEntries(moments.names.filter((name) => name.startsWith("most.")).map((name) => [name.slice(5), moments.numbers(name)]));
     this.lengths = new Float64Array(this.count);
     /** The parts, as places in `PARTS`, that any moment has. @type {number[]} */
     this.used = [];

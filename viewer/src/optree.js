@@ -143,6 +143,7 @@ class Groups {
     this.parent = [];
     /** @type {Map<string, number>} */
     this.by = new Map();
+    this.before = { path: "", id: -1 };
   }
   /** @param {number} parent @param {string} label */
   under(parent, label) {
@@ -155,6 +156,12 @@ class Groups {
       this.by.set(key, id);
     }
     return id;
+  }
+  /** The group of a layer. Most have the beginning of the one before: that is not looked up again. @param {string} layer */
+  path(layer) {
+    const dot = layer.lastIndexOf("."), above = layer.slice(0, Math.max(0, dot));
+    if (above !== this.before.path || !above) this.before = { path: above, id: above.split(".").reduce((id, part) => (above ? this.under(id, part) : -1), -1) };
+    return this.under(this.before.id, layer.slice(dot + 1));
   }
 }
 
@@ -210,8 +217,7 @@ export class Tree {
     this.itemSet = null;
     let of = new Int32Array(members.length);
     if (grouping === "layer") {
-      const layers = table.words("layer");
-      each(layers, of, members, (layer) => (layer === "" ? groups.under(-1, "(no layer)") : layer.split(".").reduce((above, part) => groups.under(above, part), -1)));
+      each(table.words("layer"), of, members, (layer) => (layer === "" ? groups.under(-1, "(no layer)") : groups.path(layer)));
     } else if (grouping === "operation") {
       each(table.words("name"), of, members, (name) => groups.under(-1, name));
     } else if (grouping === "line") {

@@ -11,7 +11,7 @@ const AXIS = 20; // pixels below the area
 
 /**
  * @typedef {{
- *   line: import("./moments.js").MomentLine, kinds: {name: string, values: import("../packet.js").Numbers}[], sum: Float64Array,
+ *   line: import("./moments.js").MomentLine, kinds: {name: string, values: import("../packet.js").Numbers}[], sum: import("../packet.js").Numbers,
  *   max: import("../packet.js").Numbers, mean: import("../packet.js").Numbers, limit: number, peak: number, highest: () => number,
  *   axis: () => import("./moments.js").Axis, range: () => [number, number], look: (range: [number, number]) => void,
  *   chosen: () => [number, number] | null, choose: (from: number, to: number, done: boolean) => void, name: (moment: number) => string,

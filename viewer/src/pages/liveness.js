@@ -2,7 +2,7 @@
 
 import "./memory.css";
 import { legend } from "../chart.js";
-import { card, heading, make, note, problem, toggle } from "../dom.js";
+import { card, drawn, heading, make, note, problem, toggle } from "../dom.js";
 import { bytes, cycles, many, percent, plain, where } from "../format.js";
 import { whole } from "../packet.js";
 import { encoded, numbersOf, viewOf, viewWith } from "../state.js";
@@ -33,7 +33,7 @@ class LivenessPage {
     this.max = liveness.numbers("max");
     this.mean = liveness.numbers("mean");
     this.kinds = inOrder(liveness.names.filter((name) => name !== "max" && name !== "mean")).map((name) => ({ name, values: liveness.numbers(name) })).filter(({ values }) => values.some((v) => v > 0));
-    this.sum = summed(liveness, this.kinds);
+    this.sum = liveness.has("sum") ? liveness.numbers("sum") : summed(liveness, this.kinds);
     this.peak = Math.min(this.memory.peak_moment, Math.max(0, liveness.count - 1));
     /** Moments over the limit. @type {number} */
     this.over = liveness.header.over ?? Float64Array.from(this.max).filter((most) => most > this.memory.limit).length;
@@ -256,13 +256,25 @@ function summed(liveness, kinds) {
 
 /** The moments that a table in brief has in runs. @param {Table} table @returns {Table} */
 function spread(table) {
-  const stop = table.numbers("stop"), count = table.header.of;
+  const stop = table.numbers("stop"), count = table.header.of, names = table.names.filter((name) => name !== "stop");
+  /** @type {Map<string, Float32Array>} */
+  const known = new Map();
+  const values = (/** @type {string} */ name) => {
+    if (name !== "sum") return table.numbers(name);
+    const sum = new Float64Array(stop.length);
+    for (const kind of names) if (kind !== "max" && kind !== "mean") table.numbers(kind).forEach((value, i) => { sum[i] += value; });
+    return sum;
+  };
   const numbers = (/** @type {string} */ name) => {
-    const values = table.numbers(name), all = new Float64Array(count);
-    for (let i = 0, from = 0; i < stop.length; from = stop[i++]) all.fill(values[i], from, stop[i]);
+    let all = known.get(name);
+    if (all) return all;
+    known.set(name, (all = new Float32Array(count))); // bytes of a tile are whole in it
+    const runs = values(name);
+    if (runs.every((value) => value === runs[0])) return all.fill(runs[0] ?? 0);
+    for (let i = 0, from = 0; i < stop.length; from = stop[i++]) all.fill(runs[i], from, stop[i]);
     return all;
   };
-  return { ...table, count, numbers, names: table.names.filter((name) => name !== "stop") };
+  return { ...table, count, numbers, names, has: (name) => name === "sum" || names.includes(name) };
 }
 
 /** @type {import("../main.js").Page} */
@@ -276,7 +288,7 @@ export const liveness = {
     const [summary, moments, table] = await Promise.all([context.json("summary"), context.brief ? null : context.table("moments"), context.table("liveness")]);
     if (!moments) return { node: new LivenessPage(context, summary, null, spread(table)).node };
     const page = new LivenessPage(context, summary, whole(moments, "the program over time"), whole(table, "the program over time"));
-    requestAnimationFrame(() => page.load()); // what can be drawn without the tensors comes first
+    drawn().then(() => page.load()); // what can be drawn without the tensors comes first
     return { node: page.node, update: () => page.update(), close: () => { page.closed = true; } };
   },
 };

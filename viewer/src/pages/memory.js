@@ -2,7 +2,7 @@
 
 import "./memory.css";
 import { legend } from "../chart.js";
-import { card, heading, make, note, problem, select, table, toggle } from "../dom.js";
+import { card, drawn, heading, make, note, problem, select, table, toggle } from "../dom.js";
 import { bytes, many, percent, plain } from "../format.js";
 import { Grid } from "../grid.js";
 import { whole } from "../packet.js";
@@ -276,7 +276,7 @@ export const memory = {
   async show(context) {
     const [summary, table] = await Promise.all([context.json("summary"), context.table("tiles")]);
     const page = new MemoryPage(context, summary, new Tiles(summary, whole(table, "the tiles' memory")));
-    requestAnimationFrame(() => page.load()); // what can be drawn without the tensors comes first
+    drawn().then(() => page.load()); // what can be drawn without the tensors comes first
     return { node: page.node, update: (now, before) => page.update(now, before), close: () => { page.closed = true; } };
   },
 };

@@ -322,7 +322,7 @@ export const timeline = {
   needs: NEEDS,
   brief: { moments: "moments", folds: "folds", raster: "raster" },
   async show(context) {
-    const names = context.brief ? ["moments", "folds", "raster", "pipeline"] : NEEDS;
+    const names = context.brief ? ["moments", "folds", "raster"] : NEEDS;
     const [summary, ...found] = await Promise.all([context.json("summary"), ...names.map((name) => context.table(name))]);
     /** @type {Record<string, Table>} */
     const tables = { ...(context.brief ? { operations: NONE, sets: NONE, columns: NONE } : {}), ...Object.fromEntries(names.map((name, i) => [name, found[i]])) }, t = new Timeline(context, summary, tables);
@@ -337,7 +337,7 @@ export const timeline = {
       node: make("section", null,
         heading("The whole program, and what of it is in sight"), strip.node, bar.window, inSight.node,
         legend([...entries, ["waits", "idle", 0]]),
-        ...(tables.pipeline.count ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
+        ...((context.brief ? tables.moments.header.pipelined : tables.pipeline.count) ? [note("Of a pipelined loop one turn is drawn as if it ran alone. In truth the stages of several turns overlap: see the pipeline at the end of this page.")] : []),
         note("Ctrl and wheel or W S zoom, Shift and drag or A D move, drag or [ ] choose a range, J K go from step to step. Narrow steps: the height of a colour is its share."),
         heading(t.ipus > 1 ? "Tiles of one IPU" : "Tiles"),
         ...(tiles ? [bar.raster, tiles.node, legend([["exchanges", "exchange", 0], ["works", "compute", 0], ["waits", "idle", 0], .../** @type {const} */ (["sync", "links", "host", "overhead"]).filter((name) => line.has(name)).map((name) => /** @type {[string, string, number]} */ ([name, name, 0]))])] : [note("Nothing of this program runs on tiles.")]),

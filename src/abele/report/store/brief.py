@@ -61,7 +61,8 @@ def briefs(
     yield from _exchange(operations, costs, _Table(tables.get("traffic", {})))
     moments = _Table(tables.get("moments", {}))
     if moments.count:
-        yield from _over_time(operations, moments, summary["cycles"], raster)
+        pipelined = _Table(tables.get("pipeline", {})).count > 0
+        yield from _over_time(operations, moments, summary["cycles"], raster, pipelined)
         peak = summary["tile_memory"].get("peak_moment", 0)
         yield from _liveness(tables.get("liveness", {}), peak, summary["tile_memory"]["limit"])
 
@@ -304,7 +305,9 @@ def _after(words: Words, rows: np.ndarray) -> np.ndarray:
 # over time ---------------------------------------------------------------------------------------------------
 
 
-def _over_time(table: _Table, moments: _Table, cycles: float, raster: Mapping[str, Any] | None) -> Brief:
+def _over_time(
+    table: _Table, moments: _Table, cycles: float, raster: Mapping[str, Any] | None, pipelined: bool
+) -> Brief:
     """Moments of a stretch and an IPU as one, the calls and loops around them, and what the tiles of IPU 0 do."""
     count, operation, start = moments.count, moments.numbers("operation"), moments.floats("start")
     ran = np.maximum(operation, 0)
@@ -340,7 +343,7 @@ def _over_time(table: _Table, moments: _Table, cycles: float, raster: Mapping[st
         values = np.where(has_sets, 0.0, parts[name]) if name == "exchange" else parts[name]
         most = np.divide(values, length, out=np.zeros(count), where=length > 0)
         columns[f"most.{name}"] = np.maximum.reduceat(most[order], at).astype(np.float32)
-    yield "moments", columns, {"of": count}
+    yield "moments", columns, {"of": count, "pipelined": pipelined}
     yield "folds", _folds(table, moments, top[stretch]), {}
     if raster is not None:
         tiles = _tile_rows(order, at, ipu, long, raster)

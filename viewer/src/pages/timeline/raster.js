@@ -54,6 +54,8 @@ export class Raster {
     this.whole = new Float64Array(WHOLE.length);
     this.work = new Float32Array(0);
     this.exchange = new Float32Array(0);
+    /** @type {{key: string, firsts: Int32Array, lasts: Int32Array} | null} */
+    this.rowBins = null;
   }
 
   /** The moments in sight, of that IPU: places among its own. @param {{axis: Axis, from: number, to: number, ipu: number}} wanted @returns {[number, number]} */
@@ -159,7 +161,10 @@ export class Raster {
     let length = 0;
     for (let j = from; how === "mean" && j < to; j++) length += line.lengths[items[j]];
     if (line.most) {
-      for (let k = 0; k < WHOLE.length; k++) for (let j = from; j < to; j++) whole[k] = Math.max(whole[k], 255 * line.most(WHOLE[k])[items[j]]);
+      for (let k = 0; k < WHOLE.length; k++) {
+        const most = line.most[WHOLE[k]];
+        for (let j = from; j < to; j++) whole[k] = Math.max(whole[k], 255 * most[items[j]]);
+      }
       return;
     }
     for (let j = from; j < to; j++) {
@@ -198,10 +203,10 @@ export class Raster {
       const items = line.on(ipu), group = 16 ** level;
       for (let j = bin * group; j < Math.min(items.length, (bin + 1) * group); j++) length += line.length(items[j]);
     }
+    const { firsts, lasts } = this.#rowBins(height, tiles, wide);
     for (let r = 0; r < height; r++) {
-      const [first, after] = rowTiles(r, height, tiles);
       let atWork = how === "least" ? 255 : 0, atExchange = atWork;
-      for (let t = Math.floor(first / wide); t * wide < after; t++) {
+      for (let t = firsts[r], last = lasts[r]; t <= last; t++) {
         const at = bin * across + t;
         if (how === "least") { atWork = Math.min(atWork, 255 * w[at]); atExchange = Math.min(atExchange, 255 * e[at]); continue; }
         const scale = how === "most" ? 255 / shades : 255 / Math.max(1, length * (Math.min(this.count, (t + 1) * wide) - t * wide));
@@ -212,6 +217,21 @@ export class Raster {
       else if (how === "least") { work[r] = Math.min(work[r], atWork); exchange[r] = Math.min(exchange[r], atExchange); }
       else { work[r] = Math.max(work[r], atWork); exchange[r] = Math.max(exchange[r], atExchange); }
     }
+  }
+
+  /** The first and the last bin of tiles on each row of pixels, found once for many bins of moments. @param {number} height @param {[number, number]} tiles @param {number} wide */
+  #rowBins(height, tiles, wide) {
+    const key = [height, tiles, wide].join();
+    if (this.rowBins?.key !== key) {
+      const firsts = new Int32Array(height), lasts = new Int32Array(height);
+      for (let r = 0; r < height; r++) {
+        const [first, after] = rowTiles(r, height, tiles);
+        firsts[r] = Math.floor(first / wide);
+        lasts[r] = Math.ceil(after / wide) - 1;
+      }
+      this.rowBins = { key, firsts, lasts };
+    }
+    return this.rowBins;
   }
 
   /** Work and exchange of an operation's moment by row, of 255. @param {number} operation @param {number} length @param {number} height */
