@@ -151,11 +151,11 @@ export async function visit(served, hash, check, options = {}) {
   }
 }
 
-/** Waits until the page of that name is there and drawn. @param {Page} page @param {string} name */
+/** Waits until the page of that name itself is there, not in brief, and drawn. @param {Page} page @param {string} name */
 export async function shown(page, name) {
   await page.waitForFunction((name) => {
     const main = document.querySelector("main");
-    return Boolean(main && !main.hasAttribute("aria-busy") && (document.documentElement.dataset.shown === name || document.querySelector(".problem")));
+    return Boolean(main && !main.hasAttribute("aria-busy") && !main.hasAttribute("data-brief") && (document.documentElement.dataset.shown === name || document.querySelector(".problem")));
   }, name, { timeout: 60_000 });
   await frames(page);
 }

@@ -240,9 +240,7 @@ def _most(table: _Table, costs: _Costs) -> list[dict[str, Any]]:
         by = by * (int(each.max()) + 2) + each[members] + 1
     _, first, group = np.unique(by, return_index=True, return_inverse=True)
     cycles = np.bincount(group, costs.cycles[members], len(first))
-    compute, weighed = (
-        np.bincount(group, of[members], len(first)) for of in (costs.parts["compute"], costs.weighed)
-    )
+    compute, weighed = (np.bincount(group, of[members], len(first)) for of in (costs.parts["compute"], costs.weighed))
     count = np.bincount(group, minlength=len(first))
     largest = sorted(range(len(first)), key=lambda i: (-cycles[i], first[i]))[:MOST]
     return [
@@ -391,7 +389,7 @@ SHADES = 63
 def _tile_rows(
     order: np.ndarray, at: np.ndarray, ipu: np.ndarray, long: np.ndarray, raster: Mapping[str, Any]
 ) -> tuple[Columns, dict[str, Any]]:
-    """The most that tiles of IPU 0 work and exchange in each of its brief moments that take time, in ``SHADES`` steps."""
+    """The most that tiles of IPU 0 work and exchange in each of its brief moments that take time, in ``SHADES``."""
     group, wide = 16 ** int(raster["level"]), 4 ** (int(raster["level"]) - 1)
     across = int(raster["tile_bins"])
     number = np.cumsum(ipu == 0) - 1  # of a moment among those of IPU 0
@@ -410,7 +408,7 @@ def _tile_rows(
 
 
 def _liveness(table: Mapping[str, Any], peak: int, limit: float) -> Brief:
-    """Runs of moments: the most and the mean of each, and what its fullest moment holds by kind; the peak is one alone."""
+    """Runs of moments: the most and the mean of each, and what its fullest one holds by kind; the peak is alone."""
     values = {name: np.asarray(column, float) for name, column in table.items()}
     most = values.get("max", np.zeros(0))
     count = len(most)

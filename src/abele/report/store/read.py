@@ -77,7 +77,7 @@ class Report:
         }
 
     def summary(self, program: int = 0) -> dict[str, Any]:
-        """What is shown first of a program, with its ``advice``, the ``rasters`` and the ``brief`` tables that there are."""
+        """What is shown first of a program, with its ``advice``, and the ``rasters`` and ``brief`` tables there are."""
         rows = self._ask("select summary from program where id = ?", program)
         if not rows:
             raise self._no_program(program)
