@@ -13,9 +13,10 @@ from types import ModuleType
 
 from abele.errors import AbeleError, InvalidOption, UserProgramError
 
-_SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OURS = tuple(os.path.join(_SOURCE, package, "") for package in ("abele", "popdist", "poptorch", "poptorch_geometric"))
-_LIBRARIES = (*_OURS, sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""The folder in which Abele's packages lie; ``OURS`` are those that a user's program runs."""
+OURS = tuple(os.path.join(SOURCE, package, "") for package in ("abele", "popdist", "poptorch", "poptorch_geometric"))
+_LIBRARIES = (*OURS, sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -87,4 +88,4 @@ def find_source(shown: str) -> Path | None:
 
 def raised_by_us(error: BaseException) -> bool:
     """Whether the innermost line of an error's traceback is in Abele."""
-    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_OURS)
+    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(OURS)

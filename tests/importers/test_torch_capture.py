@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from abele.errors import DataDependent, InvalidOperand, Unsupported
-from abele.importers.torch import capture
+from abele.importers.torch import capture, origin
 from abele.ir import check
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
@@ -107,6 +107,14 @@ def test_large_creations_are_operations():
 
 
 # Origins
+
+
+def test_abele_among_installed_packages_is_not_the_users_while_others_are(monkeypatch):
+    monkeypatch.setattr(origin, "_LIBRARIES", ("/lib/site-packages/abele/", "/lib/site-packages/torch/"))
+    monkeypatch.setattr(origin, "_STANDARD", "/lib/")
+    origins = origin.Origins(None, None)
+    files = ("site-packages/abele/importers/torch/tensors.py", "site-packages/other/layer.py", "contextlib.py")
+    assert [origins._shown(f"/lib/{file}") for file in files] == [None, "other/layer.py", None]
 
 
 class Block(nn.Module):

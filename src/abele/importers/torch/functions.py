@@ -18,6 +18,7 @@ from abele.errors import Unsupported
 from abele.importers.torch import dependent
 from abele.importers.torch.calls import tensors_in
 from abele.importers.torch.emitter import Emitter
+from abele.importers.torch.rules.indexing import from_start
 from abele.importers.torch.table import FUNCTIONS, function
 from abele.importers.torch.tracer import Tracer
 from abele.ir import DType, Value
@@ -188,9 +189,7 @@ def _selected(tracer: Tracer, target: torch.Tensor, dim: int, index: torch.Tenso
     rank, length = target.dim(), target.shape[dim]
 
     def starts(e: Emitter) -> Value:
-        at = e.reshape(e.cast(tracer.read(index), DType.I32), (1,))
-        from_end = e.emit("lt", at, e.number(0, DType.I32))
-        at = e.emit("select", from_end, e.emit("add", at, e.number(length, DType.I32)), at)
+        at = from_start(e, e.reshape(tracer.read(index), (1,)), length)
         return e.concat([e.number(0, DType.I32, (dim,)), at, e.number(0, DType.I32, (rank - dim - 1,))], 0)
 
     with tracer.located():

@@ -12,19 +12,14 @@ from types import FrameType
 import torch
 
 from abele.ir import Origin
+from abele.user import OURS, SOURCE
 
-_SRC = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-_NOT_USER = (
-    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
-    os.path.join(_SRC, "abele") + os.sep,
-    os.path.join(_SRC, "poptorch") + os.sep,
-    os.path.join(_SRC, "poptorch_geometric") + os.sep,
-    os.path.dirname(os.path.abspath(os.__file__)) + os.sep,
-)
+_LIBRARIES = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, *OURS)
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Models of the zoo live inside the package but read like a user's program. So does all that is installed beside
 # the standard library, whose folder holds it.
-_USER = (os.path.join(_SRC, "abele", "zoo") + os.sep,)
-_COMMAND = os.path.join(_SRC, "abele", "programs.py")
+_USER = (os.path.join(SOURCE, "abele", "zoo") + os.sep,)
+_COMMAND = os.path.join(SOURCE, "abele", "programs.py")
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 _MEANS_GRADIENTS = (os.path.join("torch", "utils", "checkpoint.py"), os.path.join("torch", "_library", "autograd.py"))
 _FUNCTION = os.path.join("torch", "autograd", "function.py")
@@ -123,8 +118,8 @@ class Origins:
             return self._files[file]
         shown: str | None = None
         if not file.startswith("<") or file.startswith("<ipython"):
-            inside = _PACKAGES in file and not file.startswith(_NOT_USER[0])
-            if file.startswith(_USER) or inside or not file.startswith(_NOT_USER):
+            library = file.startswith(_LIBRARIES) or (file.startswith(_STANDARD) and _PACKAGES not in file)
+            if file.startswith(_USER) or not library:
                 shown = _short(file)
         elif file == "<stdin>" or file == "<string>":
             shown = file
