@@ -6,6 +6,8 @@ matches a phrase it is part of the API and stands here word for word; all other 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
@@ -66,6 +68,20 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
     require(fits, f"{name} takes a whole number of {least} or more, not {value!r}.")
     return value
+
+
+def texts(name: str, values: Any) -> list[str]:
+    """``values``, several strings, for the method ``name``; one string is not several letters."""
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    found = list(values) if several else []
+    require(several and all(isinstance(v, str) for v in found), f"{name} takes a list of strings, not {values!r}.")
+    return found
+
+
+def folder(name: str, value: Any) -> str:
+    """``value``, the path of a folder, for the method ``name``."""
+    require(isinstance(value, str | os.PathLike), f"{name} takes the path of a folder, not {value!r}.")
+    return os.fspath(value)
 
 
 def member(name: str, value: Any, kind: type[Kind]) -> Kind:

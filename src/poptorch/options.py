@@ -16,7 +16,7 @@ from abele.compile import session
 from . import _config_file, enums
 from ._blocks import Attribute
 from ._config_file import ConfigFileError
-from ._errors import boolean, member, require, whole_number
+from ._errors import boolean, folder, member, require, texts, whole_number
 from ._logging import logger
 from ._options_base import OptionsDict, plain
 from ._options_effects import note
@@ -259,8 +259,7 @@ class Options(OptionsDict):
 
     def updatableNamedBuffers(self, buffers: Iterable[str]) -> Options:
         """Name the buffers that ``copyNamedBuffersToDevice`` sends again after compiling."""
-        names = list(buffers)
-        require(all(isinstance(n, str) for n in names), "updatableNamedBuffers takes a list of names.")
+        names = texts("updatableNamedBuffers", buffers)
         self.set(updatable_named_buffers=names)
         self._popart.options["updatableNamedBuffers"] = names
         return self
@@ -336,11 +335,7 @@ class Options(OptionsDict):
 
     def enableExecutableCaching(self, path: str | None) -> Options:
         """Keep compiled programs in the folder ``path`` and take them from there; None or "" stops that."""
-        require(
-            path is None or isinstance(path, (str, os.PathLike)),
-            f"enableExecutableCaching takes the path of a folder, not {path!r}.",
-        )
-        path = None if path is None else os.fspath(path)
+        path = None if path is None else folder("enableExecutableCaching", path)
         self.set(executable_cache_path=path or None)
         self._popart.options["enableEngineCaching"] = bool(path)
         self._popart.options["cachePath"] = path or ""
@@ -352,10 +347,10 @@ class Options(OptionsDict):
         They are ``profile.json``, a page ``profile.html`` and an SQLite file ``profile.pop``, in a folder named after
         the model (:meth:`modelName`), or else ``training`` or ``inference``.
         """
-        folder = "." if profile_dir is None else profile_dir
-        self.set(profile_dir=folder)
+        place = "." if profile_dir is None else folder("enableProfiling", profile_dir)
+        self.set(profile_dir=place)
         engine = dict(self._popart.options.get("engineOptions", {}))
-        engine |= {"autoReport.all": "true", "autoReport.directory": folder}
+        engine |= {"autoReport.all": "true", "autoReport.directory": place}
         self._popart.options["engineOptions"] = engine
         return self
 
@@ -380,7 +375,7 @@ class Options(OptionsDict):
 
     def logDir(self, log_dir: str) -> Options:
         """The folder for log files."""
-        self.set(log_dir=log_dir)
+        self.set(log_dir=folder("logDir", log_dir))
         return self
 
     def modelName(self, name: str) -> Options:
@@ -401,12 +396,17 @@ class Options(OptionsDict):
 
     def sourceLocationExcludes(self, excludes: Iterable[str]) -> Options:
         """Pass over source files whose path holds one of these when naming the user's line."""
-        self.set(source_location_excludes=list(excludes))
+        self.set(source_location_excludes=texts("sourceLocationExcludes", excludes))
         return self
 
     def appendToLocationExcludes(self, *excludes: str) -> Options:
         """Add to the parts of paths that are passed over when naming the user's line."""
-        self.set(source_location_excludes=[*self._values["source_location_excludes"], *excludes])
+        self.set(
+            source_location_excludes=[
+                *self._values["source_location_excludes"],
+                *texts("appendToLocationExcludes", excludes),
+            ]
+        )
         return self
 
     def disableModuleNamescope(self) -> Options:

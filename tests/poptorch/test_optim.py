@@ -207,3 +207,26 @@ def test_descent_without_momentum_has_no_state_to_speak_of(caplog):
         poptorch.trainingModel(model, optimizer=optimizer)(x)
         optimizer.state_dict()
     assert "state" not in caplog.text
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "128", [], (1.0, 2.0)])
+def test_a_scale_of_the_loss_that_nothing_can_be_divided_by_is_refused(value):
+    with pytest.raises(poptorch.Error, match=r"The optimizer's loss_scaling must be"):
+        _spec.read(poptorch.optim.AdamW(parameters(), lr=0.1, loss_scaling=value))
+
+
+def test_numbers_of_an_optimizer_that_are_none_are_named():
+    wrong = {
+        "max_grad_norm": poptorch.optim.Adam(parameters(), lr=0.1, max_grad_norm=-1.0),
+        "max_weight_norm": poptorch.optim.LAMB(parameters(), lr=0.1, max_weight_norm=-1.0),
+        "betas": torch.optim.Adam(parameters(), lr=0.1),
+        "momentum": torch.optim.SGD(parameters(), lr=0.1, momentum=0.9),
+        "velocity_scaling": poptorch.optim.SGD(
+            parameters(), lr=0.1, momentum=0.9, use_combined_accum=True, velocity_scaling=0.0
+        ),
+    }
+    wrong["betas"].param_groups[0]["betas"] = (0.9,)
+    wrong["momentum"].param_groups[0]["momentum"] = "0.9"
+    for name, optimizer in wrong.items():
+        with pytest.raises(poptorch.Error, match=f"The optimizer's {name} must be"):
+            _spec.read(optimizer)

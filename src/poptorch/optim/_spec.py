@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,6 +87,9 @@ SUBCLASS_WARNING = (
 )
 
 
+MINIMUM = sys.float_info.min
+"""Of what must be above 0, since numbers are divided by it."""
+
 OF_SCHEDULERS = frozenset({"step", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"})
 """What PyTorch's schedulers of learning rates leave in the optimizers and groups that they drive."""
 
@@ -148,9 +153,9 @@ def _read(optimizer: Any, rule: str, own: type, tracker: AttributeTracker | None
     combined = rule == "sgd" and bool(getattr(optimizer, "use_combined_accum", False))
     if combined:
         names.append("velocity_scaling")
-    loss_scaling = Value(
-        float(getattr(optimizer, "loss_scaling", 1.0)), _is_constant(optimizer, "loss_scaling", 1.0, own)
-    )
+    scale = _number("loss_scaling", getattr(optimizer, "loss_scaling", 1.0), least=MINIMUM)
+    loss_scaling = Value(scale, _is_constant(optimizer, "loss_scaling", 1.0, own))
+    norm = getattr(optimizer, "max_grad_norm", None)
 
     def values(source: Mapping[str, Any]) -> GroupSpec:
         found = _values(optimizer, source, names, own)
@@ -169,7 +174,7 @@ def _read(optimizer: Any, rule: str, own: type, tracker: AttributeTracker | None
             optimizer, "velocity_accum_type" if rule == "sgd" else "first_order_momentum_accum_type"
         ),
         second_moment_type=_type_name(optimizer, "second_order_momentum_accum_type"),
-        max_grad_norm=getattr(optimizer, "max_grad_norm", None),
+        max_grad_norm=None if norm is None else _number("max_grad_norm", norm, least=0.0),
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
         centered=_of_all_groups(optimizer, "centered"),
         tensorflow_variant=bool(getattr(optimizer, "use_tf_variant", False)),
@@ -204,21 +209,31 @@ def _values(optimizer: Any, source: Mapping[str, Any], names: list[str], own: ty
         value = source.get(name, optimizer.defaults.get(name))
         constant = _is_constant(optimizer, name, value, own)
         if name == "betas":
-            found["beta1"], found["beta2"] = Value(float(value[0]), constant), Value(float(value[1]), constant)
+            if not isinstance(value, tuple | list) or len(value) != 2:
+                raise Error(f"The optimizer's betas must be two numbers, not {value!r}.")
+            for key, beta in zip(("beta1", "beta2"), value, strict=True):
+                found[key] = Value(_number("betas", beta), constant)
         elif name == "max_weight_norm":
-            found[name] = Value(float("inf") if value is None else float(value), constant)
+            found[name] = Value(float("inf") if value is None else _number(name, value, least=0.0), constant)
         else:
-            found[name] = Value(_number(name, value), constant)
+            found[name] = Value(_number(name, value, least=MINIMUM if name == "velocity_scaling" else None), constant)
     if source.get("nesterov"):
         found["nesterov"] = Value(1.0)
     return found
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: Any, *, least: float | None = None) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise Error(f"The optimizer's {name} must be a number, not {value!r}.") from error
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise Error(f"The optimizer's {name} must be a number, not {value!r}.")
+    divides = least == MINIMUM
+    if least is not None and (number < least or (divides and math.isinf(number))):
+        bounds = "above 0 and finite" if divides else f"{least:g} or more"
+        raise Error(f"The optimizer's {name} must be {bounds}, not {value!r}.")
+    return number
 
 
 def _is_constant(optimizer: Any, name: str, value: Any, own: type) -> bool:
