@@ -264,7 +264,7 @@ class Run:
             yield f"id: {i}\ndata: {{}}\n\n".encode()
 
     def metrics(self):
-        return "abele_steps_total 3\n"
+        return 'abele_steps_total{name="\udcff"} 3\n'  # of a file whose name is no UTF-8
 
 
 def test_events_and_metrics_of_a_run(file):
@@ -275,7 +275,7 @@ def test_events_and_metrics_of_a_run(file):
         assert ask(server, "/events?after=1", Last_Event_ID="2")[2] == b"id: 3\ndata: {}\n\n", (
             "a browser that comes back"
         )
-        assert ask(server, "/metrics")[2] == b"abele_steps_total 3\n"
+        assert ask(server, "/metrics")[2] == b'abele_steps_total{name="?"} 3\n'
 
 
 def test_a_port_that_is_taken(server, file):

@@ -141,7 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
             after = self.headers.get("Last-Event-ID") or query.get("after", [""])[0]
             self._stream(live.events(after))
         elif asked.path == "/metrics" and live is not None:
-            self._send(HTTPStatus.OK, live.metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+            self._send(
+                HTTPStatus.OK, live.metrics().encode("utf-8", "replace"), "text/plain; version=0.0.4; charset=utf-8"
+            )
         else:
             raise _Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
 

@@ -252,6 +252,24 @@ def test_events_that_lack_something_are_passed_over(path):
     assert list(run.state.programs) == [0] and run.state.programs[0].runs == 0
 
 
+def test_an_event_is_taken_whole_or_not_at_all(path):
+    path.write_text(
+        line(0, "run", id="r")
+        + line(1, "program", program=0, **figures())
+        + steps(2, 0, 5)
+        + line(3, "steps", program=0, count=100, first=5, samples=4, wall=1.0, gap=None)
+        + line(4, t="inf")
+        + line(5).replace('"n": 5', '"n": 5, "t": 1e999')
+        + line(6, "run", id="r\n\nevent: other")
+        + steps(7, 5, 2)
+    )
+    run = FollowedRun(path)
+    _, _, rows = messages(run)
+    assert own(rows) == [0, 1, 2, 7]
+    totals = run.state.programs[0]
+    assert (totals.runs, totals.samples, totals.wall) == (7, 28, 3.5) and run.state.last < 100
+
+
 def test_recorded_and_followed_at_once(path, monkeypatch):
     monkeypatch.setattr(events, "PERIOD", 0.002)
     monkeypatch.setattr(events, "LIMIT", 3000)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from abele import events
@@ -63,10 +63,12 @@ class State:
     last: float = 0.0
 
     def take(self, row: Event) -> None:
-        """Add an event. One that lacks what it should have is passed over."""
+        """Add an event, all of it; one that lacks what it should have raises, and is passed over."""
         kind = row["event"]
-        self.last = max(self.last, float(row.get("t", 0.0)))
+        self.last = max(self.last, 0.0 + row.get("t", 0.0))
         if kind == "run":
+            if not row["id"].isalnum():  # it is a part of the stream's lines
+                raise ValueError(row["id"])
             self.about = row
         elif kind == "program":
             advice(row)  # raises where something is missing that readers count on
@@ -74,14 +76,16 @@ class State:
             exposition(State(programs={0: program}))
             self.programs[row["program"]] = program
         elif kind == "steps" and row["program"] in self.programs:
-            program = self.programs[row["program"]]
-            program.runs += row["count"]
-            program.samples += row["samples"]
-            program.wall += row["wall"]
-            program.gap += row["gap"]
-            program.bad_losses += row.get("loss_bad", 0)
-            if row.get("losses"):
-                program.loss = row["loss_sum"] / row["losses"]
+            before = self.programs[row["program"]]
+            self.programs[row["program"]] = replace(
+                before,
+                runs=before.runs + row["count"],
+                samples=before.samples + row["samples"],
+                wall=before.wall + row["wall"],
+                gap=before.gap + row["gap"],
+                bad_losses=before.bad_losses + row.get("loss_bad", 0),
+                loss=row["loss_sum"] / row["losses"] if row.get("losses") else before.loss,
+            )
         elif kind == "message":
             self.messages += 1
         elif kind == "end":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Tail:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json.loads(line, parse_constant=_refused)
+        row = json.loads(line, parse_constant=_refused, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     good = isinstance(row, dict) and isinstance(row.get("event"), str) and isinstance(row.get("n"), int)
@@ -53,3 +54,8 @@ def _event(line: bytes) -> dict[str, Any] | None:
 def _refused(constant: str) -> float:
     """No event holds an infinity, which a browser could not read."""
     raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refused(text)
