@@ -53,6 +53,20 @@ def test_the_difference_is_of_the_file_to_the_base(abele, file, tmp_path):
     assert "operations differ" not in abele("report", file, "--compare", file).out
 
 
+def test_the_difference_of_unlike_samples_is_by_the_sample(abele, file, tmp_path):
+    other = tmp_path / "other.pop"
+    write(other, [program(Shape(2, 16, 120, samples=96))])
+    found = abele("report", other, "--compare", file, "--json").json
+    assert found["per"] == "sample" and found["speedup"] == pytest.approx(1.5)
+    said = abele("report", other, "--compare", file).out
+    assert "A device iteration has 64 samples in a, 96 in b" in said and "b is faster: +50.0% samples/s" in said
+    assert "cycles of one sample" in said and "cycles of one device iteration" not in said
+    a, b = (found[side]["cycles_per_sample"] for side in ("a", "b"))
+    assert f"{a:,.1f}" in said and f"{b - a:+,.1f}" in said
+    said = abele("report", file, "--compare", other).out
+    assert "b is slower: -33.3% samples/s" in said
+
+
 def test_a_table_and_a_trace(abele, file, tmp_path):
     rows = abele("report", file, "--table", "operations").json
     with Report(file) as report:

@@ -51,6 +51,7 @@ class Shape:
     hostile: bool = False
     fill: float = 0.8
     training: bool = True
+    samples: int = 64
 
 
 def program(shape: Shape, name: str = "synthetic") -> ProgramRecord:
@@ -495,7 +496,7 @@ class _Synthetic:
         top = operations["parent"] == -1
         by = {part: float(operations[part][top].sum()) for part in PARTS}
         cycles = sum(by.values())
-        seconds, samples = cycles / CLOCK, 64
+        seconds, samples = cycles / CLOCK, self.shape.samples
         flops = float((operations["flops"] * operations["times"]).sum())
         machine = "m2000" if self.shape.ipus > 1 else "ipu-m"
         return {
@@ -515,7 +516,7 @@ class _Synthetic:
             "flops": flops,
             "peak_fraction": min(1.0, flops / (seconds * 250e12 * self.shape.ipus)),
             "energy_joules": seconds * 150 * self.shape.ipus,
-            "energy": {"parts": {"static": 0.6, "compute": 0.3, "exchange": 0.1}, "scale": 1.0, "basis": "synthetic"},
+            "energy": {"parts": {"idle": 0.6, "vector": 0.3, "rest": 0.1}, "scale": 1.0, "basis": "synthetic"},
             "tile_memory": memory,
             "notes": ["This report is synthetic: no program was compiled."],
             "explanation": None if memory["fits"] else {"text": "Values take the room."},
@@ -524,7 +525,7 @@ class _Synthetic:
             "wall_seconds": 1.0,
             "runs": [],
             "provenance": {"modelled": ["cycles", "tile memory"], "measured": [], "assumed": ["stack"]},
-            "band": {"family": "training", "median": 0.1, "p90": 0.3, "basis": "synthetic"},
+            "band": {"family": "training", "median": 0.1, "p90": 0.3, "planner": "poplibs", "basis": "synthetic"},
         }
 
     def _advice(self, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -559,7 +560,14 @@ def _live(first: np.ndarray, last: np.ndarray, size: np.ndarray, moments: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file")
-    for name, default in (("ipus", 2), ("tiles", 1472), ("operations", 5000), ("columns", 0), ("seed", 0)):
+    for name, default in (
+        ("ipus", 2),
+        ("tiles", 1472),
+        ("operations", 5000),
+        ("columns", 0),
+        ("seed", 0),
+        ("samples", 64),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--hostile", action="store_true", help="names that try to break out of the page")
     parser.add_argument("--empty", action="store_true", help="a program that does nothing")
@@ -575,6 +583,7 @@ def main() -> None:
         given.seed,
         given.hostile,
         1.7 if given.out_of_memory else 0.6,
+        samples=given.samples,
     )
     programs = [program(shape)]
     if given.two:

@@ -244,7 +244,7 @@ def test_two_reports_are_one(tmp_path, file):
     other = report(tmp_path / "profile.pop", "second", operations=48)
     with served(Shown(file, tmp_path)) as server, Report(file) as a, Report(other) as b:
         index = json.loads(ask(server, "/data/index")[2])
-        assert [(p["id"], p["name"]) for p in index["programs"]] == [(0, "A: synthetic"), (1, "B: synthetic")]
+        assert [(p["id"], p["name"]) for p in index["programs"]] == [(0, "B: synthetic"), (1, "A: synthetic")]
         assert [p["report"] for p in index["programs"]] == [0, 1]
         assert index["title"] == "first | second" and index["sources"] == ["first.py", "second.py"]
         assert ask(server, "/data/p/0/operations")[2] == a.packet("p/0/operations")

@@ -132,6 +132,25 @@ def test_programs_are_compared_by_key(file):
     assert len(gone) == 13 and all(row["difference"] == -row["a"] for row in gone)
 
 
+def test_of_different_samples_it_is_by_the_sample(tmp_path):
+    path = tmp_path / "profile.pop"
+    write(path, [program(Shape(1, 16, 60)), program(Shape(1, 16, 60, samples=192)), program(Shape(1, 16, 48))])
+    with Report(path) as report:
+        more, fewer, plain = report.compare(0, 1), report.compare(1, 0), report.compare(0, 2)
+        cycles = report.summary(0)["cycles"]
+    # the same program, said to be of three times the samples: a third of the cycles a sample, everywhere
+    assert more["per"] == fewer["per"] == "sample" and plain["per"] == "iteration"
+    assert more["speedup"] == pytest.approx(3) and fewer["speedup"] == pytest.approx(1 / 3)
+    assert (more["a"]["samples"], more["b"]["samples"]) == (64, 192)
+    assert more["a"]["cycles"] == more["b"]["cycles"] == cycles
+    assert more["totals"][0]["a"] == more["a"]["cycles_per_sample"] == pytest.approx(cycles / 64)
+    *cycles_of, memory = more["totals"]
+    assert [row["b"] for row in cycles_of] == pytest.approx([row["a"] / 3 for row in cycles_of])
+    assert memory["name"] == "tile bytes" and memory["difference"] == 0
+    assert all(row["b"] == pytest.approx(row["a"] / 3) for row in more["operations"])
+    assert plain["totals"][0]["a"] == cycles
+
+
 def _damaged(path, how):
     data = path.read_bytes()
     match how:

@@ -8,7 +8,7 @@ const ROW = 22, VALUES = 130; // pixels
 const NEAR = 0.5; // differences that span less than this share of the wholes are drawn larger, the wholes cut off
 
 /**
- * @typedef {{name: string, difference: number, picked?: () => void}} Step
+ * @typedef {{name: string, difference: number, more?: string, picked?: () => void}} Step `more` is said of it besides
  * @param {{name: string, value: number}} a @param {{name: string, value: number}} b @param {Step[]} steps that lead from `a` to `b`
  * @param {string} label @param {(value: number) => string} show
  */
@@ -47,7 +47,7 @@ export function differences(a, b, steps, label, show) {
       });
       g.textBaseline = "alphabetic";
     },
-    read: (_, y) => { const row = rowAt(y); return row ? said(row) : ""; },
+    read: (_, y) => { const row = rowAt(y); return row ? [said(row), row.step?.more].filter(Boolean).join("; ") : ""; },
     pick: (_, y) => rowAt(y)?.step?.picked?.(),
     rows: () => table([{ name: "what", value: (row) => row.name, words: true }, { name: "difference", value: (row) => row.text }], rows, label),
   }).node;

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def report(
     file: Path = typer.Argument(metavar="FILE", help="A report: profile.pop, or the folder that --report named."),
     compare: Path | None = typer.Option(
-        None, metavar="BASE", help="Say how FILE differs from this report: of times, what FILE takes more."
+        None, metavar="BASE", help="Say how FILE (b) differs from this report, the base (a)."
     ),
     program: int | None = typer.Option(None, min=0, help="The program of FILE, counted from 0 (default: all, or 0)."),
     base: int = typer.Option(0, min=0, help="The program of BASE, counted from 0."),
@@ -102,22 +102,38 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def _show_difference(found: Mapping[str, Any]) -> None:
-    from abele.report.console import printable, rate
+    from abele.report.console import many, printable, rate, seconds
 
     out = console()
     for side in ("a", "b"):
         about = found[side]
-        out.print(f"{side}: {about['name']} on {about['system']}, {rate(about['throughput'])} samples/s", markup=False)
-    totals = Table(**TABLE)
+        text = f"{side}: {about['name']} on {about['system']}, {rate(about['throughput'])} samples/s"
+        if about["samples"]:
+            text += f", {many(about['samples'], 'sample')} in {seconds(about['seconds'])}"
+        out.print(text, markup=False)
+    if found["speedup"]:
+        change = 100 * (found["speedup"] - 1)
+        word, style = ("faster", "green") if change > 0 else ("slower", "red") if change < 0 else ("as fast", "")
+        out.print(f"b is {word}: {change:+.1f}% samples/s", style=style, markup=False)
+    digits, per = 0, "one device iteration"
+    if found["per"] == "sample":
+        digits, per = 1, "one sample"
+        out.print(
+            f"A device iteration has {many(found['a']['samples'], 'sample')} in a, {found['b']['samples']:,} in b: "
+            "cycles below are those of one sample.",
+            style="bold",
+        )
+    totals = Table(title=f"cycles of {per}, bytes of the fullest tile", **TABLE)
     changed = [row for row in found["operations"] if row["difference"]]
-    operations = Table(title=f"{len(changed):,} operations differ (cycles of one device iteration)", **TABLE)
+    operations = Table(title=f"{len(changed):,} operations differ (cycles of {per})", **TABLE)
     for table, rows, name in ((totals, found["totals"], "name"), (operations, changed[:SHOWN], "key")):
         table.add_column("" if name == "name" else "operation", overflow="fold")
         for column in ("a", "b", "difference"):
             table.add_column(column, justify="right", no_wrap=True)
         for row in rows:
-            a, b = ("–" if row[side] is None else f"{row[side]:,.0f}" for side in ("a", "b"))
-            table.add_row(printable(row[name]), a, b, f"{row['difference']:+,.0f}")
+            shown = 0 if table is totals and row["name"] == "tile bytes" else digits
+            a, b = ("–" if row[side] is None else f"{row[side]:,.{shown}f}" for side in ("a", "b"))
+            table.add_row(printable(row[name]), a, b, f"{row['difference']:+,.{shown}f}")
     out.print(totals)
     if changed:
         out.print(operations)

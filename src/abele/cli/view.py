@@ -34,7 +34,9 @@ def view(
     report: Path | None = typer.Argument(
         None, metavar="FILE", help="A report: profile.pop, or the folder that --report named."
     ),
-    compare: Path | None = typer.Option(None, help="Another report, to be held against this one."),
+    compare: Path | None = typer.Option(
+        None, metavar="BASE", help="Another report, the base: the page Compare shows how FILE differs from it."
+    ),
     save: Path | None = typer.Option(
         None, metavar="PAGE.html", help="Write the report as one file that any browser opens, and show nothing."
     ),

@@ -21,7 +21,7 @@ def open(path: str | Path, compare: str | Path | None = None) -> Shown:
     """A report's file (or the folder that it is in) for a notebook, which shows it as a cell's result.
 
     Args:
-        compare: another report, to be held against it.
+        compare: another report, the base: what is shown is how the first one differs from it.
 
     Raises:
         InvalidOption, BadReport: a file is missing or no report.

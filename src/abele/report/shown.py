@@ -37,7 +37,7 @@ MOST_PAIRED = 4
 
 
 class Shown:
-    """One report or several as one: programs are counted on from file to file.
+    """One report, or several as one, each held against those after it: programs are counted on from file to file.
 
     A file that was replaced is opened again when it is asked next; while that fails (it is being written in place, say)
     the one that was open goes on. Threads may share it.
@@ -66,8 +66,9 @@ class Shown:
         return found[0].compressed(found[1]) if isinstance(found, tuple) else (zlib.compress(as_json(found)), JSON)
 
     def names(self) -> list[str]:
-        """Names that are answered: all, but of comparisons those with the first program where there are many."""
-        found, programs, sources = ["index"], 0, 0
+        """Names that are answered: all, but where there are many programs only comparisons from the first one to others
+        of its report, and to it from those of other reports."""
+        found, programs, sources, own = ["index"], 0, 0, 0
         for report in self._now():
             for name in report.names():
                 match name.split("/"):
@@ -78,7 +79,9 @@ class Shown:
             index = report.index()
             programs += len(index["programs"])
             sources += len(index["sources"])
-        pairs = permutations(range(programs), 2) if programs <= MOST_PAIRED else [(0, b) for b in range(1, programs)]
+            own = own or programs
+        few = permutations(range(programs), 2)
+        pairs = few if programs <= MOST_PAIRED else [(0, n) if n < own else (n, 0) for n in range(1, programs)]
         return [*found, *(f"compare/{a}/{b}" for a, b in pairs)]
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -162,10 +165,10 @@ def _place(number: int, indices: Sequence[dict[str, Any]], what: str, name: str)
 
 
 def _joined(indices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The index of several reports; names of programs say which report they are of."""
+    """The index of several reports; names of programs say which report they are of: A is the base, the last one."""
     programs, sources = [], []
     for place, index in enumerate(indices):
-        letter = chr(ord("A") + place)
+        letter = chr(ord("A") + len(indices) - 1 - place)
         programs += [p | {"name": f"{letter}: {p['name']}", "report": place} for p in index["programs"]]
         sources += index["sources"]
     programs = [program | {"id": i} for i, program in enumerate(programs)]

@@ -108,7 +108,7 @@ class Report:
         return {"file": rows[0][0], "text": rows[0][1]}
 
     def compare(self, a: int, b: int, other: Report | None = None) -> dict[str, Any]:
-        """Program ``b`` (of another report, where one is given) held against program ``a``."""
+        """From program ``a``, the base, to program ``b`` (of another report, where one is given)."""
         there = other or self
         sides = self.summary(a), there.summary(b)
         return compare(sides, (self.table("operations", a), there.table("operations", b)))
