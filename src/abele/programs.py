@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,17 +93,30 @@ def load(
         )
     try:
         import torch
-
-        from abele.importers.torch import capture
     except ImportError as error:
         raise InvalidOption(
             f"Loading {model!r} needs torch, which is not installed", remedy="pip install 'abele[torch]'"
         ) from error
-    fixed = False
-    if ".py:" in model:
-        module, inputs, fixed = _from_file(model, batch)
-    else:
-        module, inputs = _from_zoo(model, batch, train, small, weights)
+    if ".py:" not in model:
+        made = _from_zoo(model, batch, train, small, weights)
+        return _captured(model, *made, False, batch, train, half, weights, output)
+    # Values that nobody asks for take most of the time and of the memory of a large model, each time it is captured. A
+    # program that does need them to be built or captured raises without them.
+    if not weights:
+        with suppress(Exception):
+            made = _from_file(model, batch, torch.device("meta"))
+            return _captured(model, *made, batch, train, half, weights, output)
+    return _captured(model, *_from_file(model, batch), batch, train, half, weights, output)
+
+
+def _captured(
+    model: str, module: Any, inputs: Any, fixed: bool, batch: int, train: bool, half: bool, weights: bool, output: str
+) -> Loaded:
+    """A module with its inputs, captured; for the rest see ``load``."""
+    import torch
+
+    from abele.importers.torch import capture
+
     if half:
         module = module.half()
         inputs = _halved(inputs)
@@ -122,7 +136,7 @@ def load(
     graph = captured.graph.replace(name=model.rsplit(":", 1)[-1].replace("-", "_"))
     if train:
         graph = _returned(one_loss(graph, captured), output)
-    names = [n for n, p in captured.parameters.items() if p.requires_grad or p.device.type == "meta"]
+    names = [n for n, p in captured.parameters.items() if p.requires_grad]
     state, data = _values(model, captured, args, kwargs) if weights else ({}, {})
     return Loaded(model, graph, batch, train, state, data, tuple(names), time.process_time() - start, fixed)
 
@@ -233,8 +247,8 @@ def _from_zoo(model: str, batch: int, train: bool, small: bool, weights: bool):
         ) from error
 
 
-def _from_file(model: str, batch: int):
-    """The module and its inputs, and whether the function takes no batch size."""
+def _from_file(model: str, batch: int, device: AbstractContextManager | None = None):
+    """The module and its inputs, made on a device, and whether the function takes no batch size."""
     path, _, name = model.rpartition(":")
     module = user.load_file(path, "Write file.py:function.")
     function = getattr(module, name, None)
@@ -250,7 +264,8 @@ def _from_file(model: str, batch: int):
     fixed = False
     try:
         fixed = not inspect.signature(function).parameters
-        made = function() if fixed else function(batch)
+        with device or nullcontext():
+            made = function() if fixed else function(batch)
     except AbeleError:
         raise
     except Exception as error:

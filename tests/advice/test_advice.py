@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +167,9 @@ def perceptron() -> Callable[..., Program]:
             return cost(compile_graph(loaded.graph, options).schedule, options.system, samples=samples)
 
         before = profile({})
-        return Program(before, asked, asked["train"], 4, False, frozenset(DEFAULTS), compiled or profile)
+        return Program(
+            before, asked, asked["train"], 4, 1472, False, frozenset(DEFAULTS), {1: 1.0}, compiled or profile
+        )
 
     return made
 
@@ -208,3 +211,62 @@ def test_training_is_told_of_another_global_batch(perceptron) -> None:
     assert any("replicas" in text and "(global batch" in text for text in texts)
     texts = [each.text for each in advise(perceptron(train=True, batch=2, accumulate=64))]
     assert any("micro-batch" in text and "global batch" not in text for text in texts)  # fewer, larger ones
+
+
+LARGE = """
+import torch
+
+def net(batch):
+    layers = [torch.nn.Linear(16384, 16384), torch.nn.ReLU()] * 2 + [torch.nn.Linear(16384, 16384)]
+    layers[2] = torch.nn.Linear(16384, 16384)
+    return torch.nn.Sequential(*layers), (torch.randn(batch, 16384),)
+
+def one(batch):
+    return torch.nn.Linear(32768, 32768), (torch.randn(batch, 32768),)
+"""
+
+
+def test_what_fits_only_with_several_changes_is_found_by_few_compiles(abele, own_place: Path) -> None:
+    (own_place / "large.py").write_text(LARGE)
+    asked = ("profile", "large.py:net", "--batch", "4", "--system", "m2000")
+    ran = abele(*asked, "--json")
+    given = ran.json["advice"]
+    assert {"half": True, "stages": 3, "accumulate": 6} in [each["settings"] for each in given if each["fits"]]
+    assert len({each["text"] for each in given}) == len(given) and not any(each["error"] for each in given)
+    assert not any("batch" in each["settings"] for each in given)  # which is no help: its weights are too large
+    told = abele(*asked[:2], "--system", "m2000")
+    tried = [line for line in told.err.splitlines() if line.startswith("large.py:net: advice ")]
+    assert 0 < len(tried) <= BUDGET
+    assert "half precision, 3 pipeline stages: fits, " in told.out
+
+
+def test_that_nothing_can_fit_is_shown_by_a_bound(abele, own_place: Path) -> None:
+    (own_place / "large.py").write_text(LARGE)
+    ran = abele("profile", "large.py:one", "--system", "m2000")
+    assert "state alone takes 1,424.7 KiB of every tile, which has 624.0 KiB" in ran.out  # 32768² halves over 1,472
+    assert "advice 1" not in ran.err and "brings it nearer" in ran.out
+
+
+def test_what_takes_nothing_off_is_no_help(perceptron) -> None:
+    """Of a program that does not fit: what does not come nearer by a tenth of the way, and the same error twice."""
+    program = perceptron()
+    memory = replace(program.profile.memory, limit=program.profile.memory.max // 2)
+    before = replace(program.profile, memory=memory)
+    gap, gains = memory.gap, {"half": 0.05, "stages": 0.5}
+
+    def compiled(changed: Mapping[str, Any]) -> Profile:
+        gain = max((share for name, share in gains.items() if changed.get(name)), default=None)
+        if gain is None:
+            raise InvalidOption("no")
+        return replace(before, memory=replace(memory, max=int(memory.max - gain * gap)))
+
+    found = advise(replace(program, profile=before, shares={1: 1.0, 2: 0.5, 3: 0.4}, compiled=compiled))
+    assert found[0].bytes == min(each.bytes for each in found if not each.error)
+    assert all("stages" in each.settings for each in found if not each.error)
+    assert len([each for each in found if each.error]) <= 1
+    assert not {4, 8} & {each.settings.get("stages") for each in found}  # it cannot be cut into so many
+
+
+def test_compiling_ends_after_a_time(perceptron, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["abele.advice.advise"], "SECONDS", 0.0)
+    assert advise(perceptron()) == []

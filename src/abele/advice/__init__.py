@@ -7,6 +7,7 @@ enough, together. For what fits: what its profile says the time goes to decides 
 
 from abele.advice.advise import BUDGET, advise
 from abele.advice.compiled import of_compiled
+from abele.advice.fit import least
 from abele.advice.records import DEFAULTS, Advice, Program, profile_command
 
-__all__ = ["BUDGET", "DEFAULTS", "Advice", "Program", "advise", "of_compiled", "profile_command"]
+__all__ = ["BUDGET", "DEFAULTS", "Advice", "Program", "advise", "least", "of_compiled", "profile_command"]

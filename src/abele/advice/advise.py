@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from abele.advice import fit, speed
@@ -12,13 +12,22 @@ from abele.advice.records import MOVED, Advice, Change, Program, tried
 from abele.programs import CAPTURED
 
 BUDGET = 12
-"""Programs compiled, at most, in search of what makes one faster."""
+"""Programs compiled, at most, in search of what makes one fit or faster."""
+
+SECONDS = 120.0
+"""Seconds of wall time after which none is compiled any more."""
 
 LEAST_PROMISE = 0.03
 """Share of a sample's time that a change could save, for it to be worth a compile."""
 
 LEAST_GAIN = 0.01
 """Share of a sample's time that a change saves, for it to be given."""
+
+LEAST_NEARER = 0.1
+"""Share of what a program is over that a change takes away, for it to be given though it does not fit."""
+
+ENOUGH, NEAREST = 3, 3
+"""Changes that fit after which no others are looked for, and how many are given of those that do not fit."""
 
 FURTHER = 1.05
 """A larger value of a setting must give so many times the throughput of the one before."""
@@ -29,8 +38,7 @@ def advise(program: Program, tell: Callable[[str], None] = lambda step: None, bu
 
     Args:
         tell: called with what is about to be compiled, in words.
-        budget: changes compiled at most for a program that fits. For one that does not, all of a short list are, and
-            then as many together until something fits without streaming memory.
+        budget: changes compiled at most. None is begun after ``SECONDS``.
     """
     fits = program.profile.memory.fits
     attempts = _Attempts(program, "speed" if fits else "fit", tell, budget)
@@ -42,11 +50,11 @@ class _Attempts:
 
     def __init__(self, program: Program, kind: str, tell: Callable[[str], None], budget: int) -> None:
         self.program, self.kind, self.tell, self.budget = program, kind, tell, budget
-        self.made = 0
+        self.made, self.until = 0, time.monotonic() + SECONDS
 
     @property
     def left(self) -> int:
-        return self.budget - self.made
+        return self.budget - self.made if time.monotonic() < self.until else 0
 
     def __call__(self, change: Change, rung: int = 0) -> Advice:
         changed = change.rungs[rung]
@@ -64,16 +72,20 @@ class _Attempts:
 
 
 def _fitting(program: Program, attempts: _Attempts) -> list[Advice]:
-    found = [attempts(change) for change in fit.single(program)]
-    known = [advice.settings for advice in found]
-    further = (change for change in fit.together(program) if change.rungs[0] not in known)
-    for change in islice(further, attempts.budget):
+    memory, found = program.profile.memory, list[Advice]()
+    for each in fit.candidates(program):
         # What comes from streaming memory for every step fits nearly always, and is slow.
-        if any(advice.fits and not MOVED.keys() & advice.settings.keys() for advice in found):
+        enough = [a for a in found if a.fits and not MOVED.keys() & a.settings.keys()]
+        if attempts.left <= 0 or len(enough) >= ENOUGH or (enough and each.need > memory.limit):
             break
-        found.append(attempts(change))
-    given = [advice for advice in found if advice.error or advice.gain_bytes > 0]
-    return sorted(given, key=lambda a: (bool(a.error), not a.fits, -a.throughput if a.fits else a.bytes))
+        changed = each.change.rungs[0]
+        if not any(a.fits and a.settings.items() <= changed.items() for a in found):
+            found.append(attempts(each.change))
+    fitting = [a for a in found if a.fits]
+    nearer = [a for a in found if not (a.fits or a.error) and a.gain_bytes >= LEAST_NEARER * memory.gap]
+    errors = {a.error: a for a in reversed(found) if a.error}
+    fitting.sort(key=lambda a: -a.throughput)
+    return [*fitting, *sorted(nearer, key=lambda a: a.bytes)[:NEAREST], *errors.values()]
 
 
 def _faster(program: Program, attempts: _Attempts) -> list[Advice]:

@@ -10,6 +10,7 @@ from typing import Any
 from abele.advice.records import DEFAULTS, MOVED, Program
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph
+from abele.compile.passes.split import shares
 from abele.compile.pipelines import CompileOptions
 from abele.cost.profile import Profile, cost
 from abele.ir.graph import Graph
@@ -49,8 +50,20 @@ def of_compiled(
         return cost(compile_graph(graph, other, cache=cache).schedule, other.system, samples=samples)
 
     settings = settings_of(graph, options, batch)
+    cut = shares(graph, options.system.ipus)
     said = partial(command, settings, train)
-    return Program(profile, settings, train, options.system.ipus, placed, frozenset(free), compiled, said)
+    return Program(
+        profile,
+        settings,
+        train,
+        options.system.ipus,
+        options.system.chip.tiles,
+        placed,
+        frozenset(free),
+        cut,
+        compiled,
+        said,
+    )
 
 
 def settings_of(graph: Graph, options: CompileOptions, batch: int) -> dict[str, Any]:

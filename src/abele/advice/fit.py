@@ -1,87 +1,184 @@
-"""Changes that take less tile memory: one by one, and several together for what none of them is enough for."""
+"""Changes that take less tile memory, alone and together, with what each should need, so that few are compiled.
+
+What it should need is worked out from the profile: state, values and the rest of the fullest tile, each times what the
+change leaves of it. That is no bound and decides only what is tried first. The bound is of state alone, spread evenly
+over all tiles of the stages, and of the largest weight: what exceeds a tile by it is not tried.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import Any
 
-from abele.advice.records import Change, Program
+from abele.advice.records import MOVED, Change, Program
+from abele.charge.memory import ALWAYS
 from abele.compile.passes.sharding import USUAL
 
 WHOLE = ("standard", "recompute_all")
 """Recomputations that keep little already."""
 
 SPREAD = 16
-"""Micro-batches for each stage in a step that loads and stores its optimizer's state."""
+"""Micro-batches for each stage in a pipelined step that loads and stores its optimizer's state."""
+
+KEPT, KEPT_HERE = 0.5, 0.3
+"""Share of the values that recomputation leaves, and that activations in streaming memory leave (assumed)."""
+
+DEARNESS = {"stages": 1.0, "half": 1.0, "shard": 0.5, "recompute": 2.0, "batch": 2.0, "offload": 3.0}
+"""How much sooner a change is tried than another: by what it costs in time, or in numbers that differ. What is not
+here is dear: it comes from streaming memory in every step."""
+
+DEAR = 6.0
 
 
-def single(program: Program) -> Iterator[Change]:
-    """Changes of one kind each, the cheapest to try first."""
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A change and what it should come to.
+
+    Attributes:
+        need: bytes that it should take of the fullest tile; ``floor`` that it takes at least.
+        dear: what it costs, see ``DEARNESS``.
+    """
+
+    change: Change
+    need: int
+    floor: int
+    dear: float
+
+
+def candidates(program: Program) -> list[Fitting]:
+    """Changes that may make a program fit, the best to try first: what should fit, the cheapest first, then what comes
+    nearest. Those that cannot fit are not among them."""
+    limit = program.profile.memory.limit
+    held = _Held(program)
+    found: list[Fitting] = []
+    for change in _changes(program):
+        changed = change.rungs[0]
+        names = changed.keys() - {"accumulate", "replicas"}
+        fitting = Fitting(
+            change, held.need(changed), held.floor(changed), sum(DEARNESS.get(name, DEAR) for name in names)
+        )
+        if fitting.floor <= limit:
+            found.append(fitting)
+    return sorted(found, key=lambda f: (0, f.dear, f.need) if f.need <= limit else (1, f.need, f.dear))
+
+
+def least(program: Program) -> int:
+    """Bytes of every tile that the state takes at least, with all that may change."""
+    held = _Held(program)
+    return min((held.floor(change.rungs[0]) for change in _changes(program)), default=held.floor({}))
+
+
+class _Held:
+    """What the fullest tile of a program holds, and what changes leave of it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.memory = program, program.profile.memory
+        state = [t for t in self.memory.by_tensor if t.kind == "state"]
+        self.weights = [t for t in state if not t.source.startswith("optimiser.")]
+        self.optimizer = [t for t in state if t.source.startswith("optimiser.")]
+
+    @cached_property
+    def values(self) -> int:
+        return sum(size for kind, size in self.memory.categories.items() if kind not in ALWAYS)
+
+    def need(self, changed: Mapping[str, Any]) -> int:
+        """Bytes on the fullest tile, about."""
+        s, now = self.program.settings, {**self.program.settings, **changed}
+        shares = self.program.shares
+        part = shares.get(now["stages"], 1 / now["stages"]) / shares.get(s["stages"], 1 / s["stages"])
+        half = 0.5 if now["half"] and not s["half"] else 1.0
+        weights, optimizer = (sum(t.bytes for t in each) for each in (self.weights, self.optimizer))
+        gradients = min(self.values, weights) if self.program.train else 0
+        values = (self.values - gradients) * now["batch"] / s["batch"]
+        if now["recompute"] in WHOLE and s["recompute"] not in WHOLE:
+            values *= KEPT
+        if now["offload_activations"] and not s["offload_activations"]:
+            values *= KEPT_HERE
+        if now["offload_weights"]:  # one at a time is there, and its gradient
+            largest = max((t.bytes for t in self.weights), default=0)
+            weights, gradients = min(weights, largest / part), min(gradients, largest / part)
+        optimizer = 0 if now["offload"] else optimizer / (now["replicas"] if now["shard"] and not s["shard"] else 1)
+        rest = self.memory.max - self.values - sum(t.bytes for t in (*self.weights, *self.optimizer))
+        return int(part * (half * (weights + gradients + values) + optimizer) + rest)
+
+    def floor(self, changed: Mapping[str, Any]) -> int:
+        """Bytes on the fullest tile, at least: state that stays there, or the largest weight, spread evenly."""
+        now = {**self.program.settings, **changed}
+        half = 0.5 if now["half"] and not self.program.settings["half"] else 1.0
+        weights = [half * t.total_bytes for t in self.weights]
+        kept = 0.0 if now["offload_weights"] else sum(weights)
+        if not now["offload"]:
+            parts = now["replicas"] if now["shard"] else 1
+            kept += sum(t.total_bytes for t in self.optimizer) / parts
+        return int(max(kept / now["stages"], *weights, 0.0) / self.program.tiles)
+
+
+def _changes(program: Program) -> Iterator[Change]:
+    """All combinations."""
     s, free = program.settings, program.free
-    recompute, offload = {"recompute": "standard"}, {"offload": True}
-    if program.train and {*recompute, *offload} <= free:
-        whole = s["recompute"] in WHOLE
-        if not whole:
-            yield Change("recompute layers and blocks in the backward pass", (recompute,))
-        if not s["offload"]:
-            yield Change("optimizer state in streaming memory", (offload,))
-        if not whole and not s["offload"]:
-            text = "recompute layers and blocks in the backward pass, optimizer state in streaming memory"
-            yield Change(text, (recompute | offload,))
-        if s["replicas"] > 1 and not s["shard"] and "shard" in free:
-            yield Change("optimizer state sharded over the replicas", ({"shard": USUAL},))
-        if not s["offload_activations"] and not s["phased"]:
-            moved = {"offload_activations": True, "offload_weights": True}
-            yield Change(
-                "optimizer state, weights and activations in streaming memory, and recomputation",
-                (recompute | offload | moved,),
-            )
-    for stages in _stages(program, 2 * s["stages"], 8 * s["stages"]):
-        turns = max(s["accumulate"], 2 * stages)
-        yield Change(f"{stages} pipeline stages", ({"stages": stages, "accumulate": turns},))
-    batch = s["batch"]
-    if "batch" in free:
-        for fewer in (batch // divisor for divisor in (2, 4, 8) if batch >= divisor):
-            yield Change(f"micro-batch {fewer} instead of {batch}", ({"batch": fewer},))
-    if "half" in free and not s["half"]:
-        yield Change("half precision", ({"half": True},))
-
-
-def together(program: Program) -> Iterator[Change]:
-    """Several changes at once, those first that cost the least time: half precision and a pipeline, training with its
-    optimizer's state sharded over the replicas left; then with recomputation; then with that state in streaming memory
-    and many micro-batches to a step, which spread what its transfers take."""
-    s, free = program.settings, program.free
-    half = {"half": True} if "half" in free and not s["half"] else {}
-    further: list[tuple[str, dict[str, Any]]] = [("", {})]
-    if program.train:
-        recompute = {"recompute": s["recompute"] if s["recompute"] in WHOLE else "standard"}
-        further.append((", recomputation", recompute))
-        further.append((", recomputation, optimizer state in streaming memory", recompute | {"offload": True}))
-    for words, added in further:
-        for stages in _stages(program, s["stages"], program.ipus):
-            changed: dict[str, Any] = half | added
-            texts = ["half precision"] * bool(half)
-            if stages > s["stages"]:
-                replicas = program.ipus // stages if program.train and "replicas" in free else s["replicas"]
-                changed |= {"stages": stages, "accumulate": max(s["accumulate"], 2 * stages), "replicas": replicas}
-                texts.append(f"{stages} pipeline stages")
-                if program.train and replicas > 1:
-                    changed["shard"] = USUAL
-                    texts.append(f"optimizer state sharded over {replicas} replicas")
-            if added.get("offload"):
+    halves = [False, True] if "half" in free and not s["half"] else [False]
+    batches = [s["batch"], *(s["batch"] // n for n in (2, 4, 8) if s["batch"] >= n and "batch" in free)]
+    for stages, half, moved, batch in product(_stages(program), halves, _moved(program), batches):
+        changed: dict[str, Any] = {"half": True} if half else {}
+        changed |= moved
+        texts = ["half precision"] * half
+        if stages > s["stages"]:
+            replicas = min(s["replicas"], program.ipus // stages) or 1
+            if program.train and "replicas" in free and moved.get("shard"):
+                replicas = program.ipus // stages
+            changed |= {"stages": stages, "accumulate": max(s["accumulate"], 2 * stages), "replicas": replicas}
+            texts.append(f"{stages} pipeline stages")
+            if moved.get("offload"):
                 changed["accumulate"] = max(s["accumulate"], SPREAD * stages)
-            changed = {name: value for name, value in changed.items() if value != s[name]}
-            if len(changed) > 1:
-                yield Change((", ".join(texts) + words).lstrip(", "), (changed,))
+        replicas = changed.get("replicas", s["replicas"])
+        if moved.get("shard"):
+            if replicas == 1:
+                continue
+            texts.append(f"optimizer state sharded over {replicas} replicas")
+        if batch != s["batch"]:
+            changed["batch"] = batch
+            texts.append(f"micro-batch {batch} instead of {s['batch']}")
+        if "recompute" in moved:
+            texts.append("recompute layers and blocks in the backward pass")
+        there = [words for name, words in MOVED.items() if moved.get(name)]
+        if there:
+            words = there[0] if len(there) == 1 else f"{', '.join(there[:-1])} and {there[-1]}"
+            texts.append(f"{words} in streaming memory")
+        changed = {name: value for name, value in changed.items() if value != s[name]}
+        if changed:
+            yield Change(", ".join(texts), (changed,))
 
 
-def _stages(program: Program, first: int, most: int) -> Iterator[int]:
-    """Numbers of stages, each twice the one before, that the IPUs allow; none where the program has its own."""
-    s = program.settings
-    if program.placed or s["phased"] or "stages" not in program.free:
+def _moved(program: Program) -> Iterator[dict[str, Any]]:
+    """What keeps less on the tiles, and each with the one before."""
+    s, free = program.settings, program.free
+    yield {}
+    off = [name for name in MOVED if name in free and not s[name] and not s["phased"]]
+    if not program.train:
+        if "offload_weights" in off:
+            yield {"offload_weights": True}
         return
-    stages = first
-    while stages <= most and stages * s["replicas"] <= program.ipus:
-        yield stages
-        stages *= 2
+    again = {"recompute": "standard"} if "recompute" in free and s["recompute"] not in WHOLE else {}
+    sharded = {"shard": USUAL} if "shard" in free and not s["shard"] else {}
+    ways = [again, sharded, again | sharded]
+    if "offload" in off:
+        ways += [{"offload": True}, again | {"offload": True}]
+    ways.append(again | dict.fromkeys(off, True))
+    seen: list[dict[str, Any]] = [{}]
+    for way in ways:
+        if way not in seen:
+            seen.append(way)
+            yield way
+
+
+def _stages(program: Program) -> list[int]:
+    """Numbers of stages from the present one on that the model can be cut into and the IPUs allow."""
+    s = program.settings
+    first = s["stages"]
+    if program.placed or s["phased"] or "stages" not in program.free:
+        return [first]
+    replicas = 1 if program.train and "replicas" in program.free else s["replicas"]
+    return [first, *(n for n in sorted(program.shares) if n > first and n * replicas <= program.ipus)]

@@ -89,8 +89,10 @@ class Program:
         profile: as it is.
         settings: as it is, by the names of ``DEFAULTS``; ``batch`` and ``accumulate`` are whole numbers.
         train: whether it is trained.
-        ipus: of the system.
+        ipus: of the system; ``tiles`` of an IPU, those that may be set aside for transfers too.
         placed: its own annotations say what lies on which IPU.
+        shares: for each number of stages that it can be cut into, the share of the work that falls to the largest, see
+            ``split.shares``.
         free: the settings that may change.
         compiled: compiles and charges it with changed settings; raises ``AbeleError`` where that cannot be.
         command: that applies changed settings.
@@ -100,8 +102,10 @@ class Program:
     settings: Mapping[str, Any]
     train: bool
     ipus: int
+    tiles: int
     placed: bool
     free: frozenset[str]
+    shares: Mapping[int, float]
     compiled: Callable[[Mapping[str, Any]], Profile]
     command: Callable[[Mapping[str, Any]], str] = field(default=lambda changed: "")
 

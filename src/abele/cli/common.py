@@ -107,6 +107,14 @@ def progress(quiet: bool) -> Iterator[Any]:
         yield lambda program, step: status.update(f"{program}: {step} …")
 
 
+def in_lines(tell: Callable[[str, str], None], quiet: bool, program: str) -> Callable[[str], None]:
+    """Told the long steps of a program: a line on the standard error for each where no spinner can show it."""
+    out = console(stderr=True)
+    if quiet or out.is_terminal:
+        return lambda step: tell(program, step)
+    return lambda step: out.print(f"{program}: {step}", markup=False)
+
+
 def passes_of(executable: Executable) -> list[dict[str, Any]]:
     """What the compiler's passes changed, as documents have it: operations before and after, and seconds."""
     fields = ("name", "before", "after", "seconds")

@@ -6,8 +6,8 @@ import json
 import shlex
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from abele.cli.common import (
     Planner,
     Sources,
     console,
+    in_lines,
     passes_of,
     plain,
     planned,
@@ -33,6 +34,7 @@ from abele.cli.common import (
 from abele.compile.cache import Cache
 from abele.compile.executable import key_of, source_digest
 from abele.compile.passes.recompute import HOW
+from abele.compile.passes.split import shares
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 from abele.tune.options_file import read_options
@@ -128,9 +130,11 @@ def profile(
     fits = document["tile_memory"]["fits"]
     if not fits if advice is None else advice:
         with progress(as_json) as tell:
-            document["advice"] = asked.advice(tell)
+            document["advice"] = asked.advice(in_lines(tell, as_json, model))
+        if not fits and not any(each["fits"] for each in document["advice"]):
+            document["least_state"] = asked.least()
         if not as_json:
-            show_advice(document["advice"], fits)
+            show_advice(document)
             console().print(f"`abele tune {_tuned(context, model, system)}` searches combinations", markup=False)
     with reported(report, [document], lambda: [asked.detail()], sources) as page:
         if page is not None:
@@ -188,23 +192,34 @@ def show_fit(document: Mapping[str, Any]) -> None:
     if "explanation" in document:
         console().print(document["explanation"]["text"], markup=False)
     if "advice" in document:
-        show_advice(document["advice"], document["tile_memory"]["fits"])
+        show_advice(document)
 
 
-def show_advice(advice: Sequence[Mapping[str, Any]], fits: bool) -> None:
-    """What would make a program fit, or what would make one faster that ``fits``; each with its command."""
+def show_advice(document: Mapping[str, Any]) -> None:
+    """What would make a program fit, or what would make one faster that fits; each with its command."""
     from abele.report.console import rate, size
 
-    out = console()
-    what = "would make it faster" if fits else "would help"
+    out, advice, memory = console(), document["advice"], document["tile_memory"]
+    fits, limit = memory["fits"], memory["limit"]
+    compiled = [each for each in advice if not each["error"]]
+    if document.get("least_state", 0) > limit:
+        out.print(
+            f"No advice can make it fit: with all changed that advice changes, its state alone takes "
+            f"{size(document['least_state'])} of every tile, which has {size(limit)}. It needs a larger system.",
+            markup=False,
+        )
     if not advice:
-        out.print(f"Nothing that was compiled {what}.")
+        out.print("Nothing that was compiled " + ("would make it faster." if fits else "brings it nearer to fitting."))
         return
-    out.print(f"What {what} (each was compiled):")
+    what = "would make it faster" if fits else "would help"
+    if not fits and not any(each["fits"] for each in advice):
+        what = "would help, though not enough" if compiled else "was tried, and cannot be compiled"
+    out.print(f"What {what} (each was compiled):" if compiled else f"What {what}:")
     for each in advice[:SHOWN]:
         figures = each["error"]
         if not figures:
-            verdict = "" if fits else "fits, " if each["fits"] else "does not fit, "
+            over = f"does not fit, {size(each['bytes'] - limit)} over, "
+            verdict = "" if fits else "fits, " if each["fits"] else over
             figures = f"{verdict}fullest tile {size(each['bytes'])}, {rate(each['throughput'])} samples/s"
             figures += f", {each['gain_cycles']:,.0f} cycles a sample less" if each["gain_cycles"] > 0 else ""
         out.print(f"  {each['text']}: {figures}", markup=False)
@@ -291,27 +306,34 @@ class _Asked:
             document["explanation"] = explain(self.charged).to_json()
         return document
 
-    def advice(self, tell: Callable[[str, str], None]) -> list[dict[str, Any]]:
+    def advice(self, tell: Callable[[str], None]) -> list[dict[str, Any]]:
         """What would make it fit, or faster; from the cache where it has been asked before."""
         from abele.advice import advise
 
         key = f"{self._key}-{source_digest('advice')[:16]}-advice"
         stored = self.cache.profiles.get(key) if self.cache is not None else None
         if stored is None:
-            found = advise(self._program(), partial(tell, self.model))
+            found = advise(self._program(), tell)
             stored = json.dumps([each.to_json() for each in found])
             if self.cache is not None:
                 self.cache.profiles.put(key, stored)
         # Commands name the model and the machine as they were given now.
         return [each | {"command": self._command(each["settings"])} for each in json.loads(stored)]
 
+    def least(self) -> int:
+        """Bytes of every tile that the state takes at least, whatever advice changes."""
+        from abele.advice import least
+
+        return least(self._program())
+
     def _program(self) -> Program:
         from abele.advice import DEFAULTS, Program
 
         placed = any(op.origin.ipu for op in self.loaded.graph.operations)
         free = frozenset(DEFAULTS) - ({"batch"} if self.loaded.fixed_batch else set())
-        train, ipus = self.loaded.train, self.options.system.ipus
-        return Program(self.charged, self.settings, train, ipus, placed, free, self._changed, self._command)
+        train, ipus, tiles = self.loaded.train, self.options.system.ipus, self.options.system.chip.tiles
+        cut = shares(self.loaded.graph, ipus)
+        return Program(self.charged, self.settings, train, ipus, tiles, placed, free, cut, self._changed, self._command)
 
     def _command(self, changed: Mapping[str, Any]) -> str:
         from abele.advice import profile_command

@@ -22,6 +22,7 @@ from abele.cli.common import (
     Planner,
     Sources,
     console,
+    in_lines,
     passes_of,
     planned,
     print_json,
@@ -179,7 +180,7 @@ def _charge(
         for program in shown:
             for name, machine in machines.items():
                 tell(program.name, machine.name)
-                said = partial(tell, f"{program.name} on {machine.name}")
+                said = in_lines(tell, json, f"{program.name} on {machine.name}")
                 document, profile, schedule = _charged(
                     program, machine, session, partial(command.changed, name), advice, said
                 )
@@ -243,7 +244,7 @@ def _charged(
     tell: Callable[[str], None],
 ) -> tuple[dict[str, Any], Profile, Schedule]:
     """One program on one machine: compiled for it unless it is the one that ran."""
-    from abele.advice import advise, of_compiled
+    from abele.advice import advise, least, of_compiled
     from abele.compile.executable import compile_graph
     from abele.cost import cost, explain
 
@@ -258,6 +259,8 @@ def _charged(
     if not fits if advice is None else advice:
         subject = of_compiled(program.graph, options, charged, session.cache, command)
         document["advice"] = [each.to_json() for each in advise(subject, tell)]
+        if not fits and not any(each["fits"] for each in document["advice"]):
+            document["least_state"] = least(subject)
     document |= {
         "name": program.name,
         "passes": passes_of(executable),

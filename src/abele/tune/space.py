@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from abele import programs
 from abele.compile.passes.sharding import USUAL
-from abele.compile.passes.split import bottleneck
+from abele.compile.passes.split import bottleneck, shares
 from abele.compile.passes.update import STATES
 from abele.compile.pipelines import CompileOptions
 from abele.errors import InvalidOption, suggest
@@ -195,12 +195,10 @@ class Space:
         only = self.wanted.only.get("stages")
         if only is not None:
             return {n: bottleneck(self.loaded.graph, n) for n in sorted(only)}
-        found = {1: 1.0}
-        for n in range(2, min(self.wanted.system.ipus, MOST_STAGES, len(self.loaded.graph.operations)) + 1):
-            share = bottleneck(self.loaded.graph, n)
-            if share < min(found.values()) * 0.999 or n & (n - 1) == 0:
-                found[n] = share
-        return found
+        most = min(self.wanted.system.ipus, MOST_STAGES, len(self.loaded.graph.operations))
+        twos = (2**i for i in range(most.bit_length()) if 2**i <= most)
+        found = {n: bottleneck(self.loaded.graph, n) for n in twos} | shares(self.loaded.graph, most)
+        return dict(sorted(found.items()))
 
     # values -----------------------------------------------------------------------------------------------
 

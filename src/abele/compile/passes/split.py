@@ -44,6 +44,17 @@ def bottleneck(graph: Graph, stages: int) -> float:
     return max(sum(work[first:last]) for first, last in cuts) / max(1, sum(work))
 
 
+def shares(graph: Graph, most: int) -> dict[int, float]:
+    """For 1 stage, and for each number of stages up to ``most`` of which no smaller one has a largest stage as small,
+    the share of the work that falls to the largest."""
+    found = {1: 1.0}
+    for n in range(2, min(most, len(graph.operations)) + 1):
+        share = bottleneck(graph, n)
+        if share < min(found.values()) * 0.999:
+            found[n] = share
+    return found
+
+
 def _cut(graph: Graph, stages: int) -> tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]]:
     """The pieces of a graph as runs of operations, the work of each, and the stages as runs of pieces."""
     pieces = _pieces(graph.operations, stages)
