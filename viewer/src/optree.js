@@ -1,6 +1,8 @@
 // Operations as a tree: grouped by layer, name, line, vertex or as the program runs them, summed, sorted and searched.
 // No elements here, so that it can be tested, and timed, without a browser.
 
+import { atOnce } from "./slices.js";
+
 /**
  * @typedef {import("./packet.js").Table} Table
  * @typedef {import("./packet.js").Words} Words
@@ -27,8 +29,11 @@ export const PARTS = ["compute", "exchange", "links", "sync", "host", "bubble", 
 /** @type {WeakMap<Table, Costs>} */
 const known = new WeakMap();
 
-/** @param {Table} table of operations @param {Table} sets @returns {Costs} */
-export function costs(table, sets) {
+/** @param {Table} table of operations @param {Table} sets */
+export const costs = (table, sets) => atOnce(costing(table, sets));
+
+/** @param {Table} table of operations @param {Table} sets @returns {Generator<void, Costs, void>} */
+export function* costing(table, sets) {
   const before = known.get(table);
   if (before) return before;
   const n = table.count, times = table.numbers("times"), count = table.numbers("count"), kind = table.words("kind");
@@ -48,6 +53,7 @@ export function costs(table, sets) {
       if (own[i] < 0.5) own[i] = 0; // of a pipeline the bodies overlap
     }
     for (let i = 0; i < n; i++) cycles[i] += own[i];
+    yield;
   }
   const bytes = new Float64Array(n), flops = new Float64Array(n), weighed = new Float64Array(n);
   const [near, far, streamed, arithmetic, balance] = ["exchange_bytes", "link_bytes", "streamed_bytes", "flops", "balance"].map((name) => table.numbers(name));
@@ -61,6 +67,7 @@ export function costs(table, sets) {
     } else if (!cycles[i]) continue;
     members[used++] = i;
   }
+  yield;
   const firstSet = new Int32Array(n), setStop = new Int32Array(n);
   const of = sets.numbers("operation"), like = table.has("like") ? table.numbers("like") : null;
   for (let s = 0; s < sets.count; s++) {

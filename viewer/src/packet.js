@@ -1,5 +1,7 @@
 // Tables as columns: undoes abele/report/store/packet.py (the format is in docs/report_store.md).
 
+import { atOnce } from "./slices.js";
+
 /**
  * @typedef {Float64Array | Float32Array | Int32Array} Numbers
  * @typedef {{count: number, header: any, numbers(name: string): Numbers, words(name: string): Words, has(name: string): boolean, names: string[]}} Table
@@ -55,16 +57,16 @@ const MAGIC = "ABELPKT1";
 const KINDS = { f64: Float64Array, f32: Float32Array, i32: Int32Array, word: Int32Array, i16: Int16Array, i8: Int8Array };
 const CUT = "The data of this page were cut short: write the report again.";
 
-/**
- * @param {ArrayBuffer} buffer
- * @returns {Table}
- */
-export function decode(buffer) {
+/** @param {ArrayBuffer} buffer @returns {Table} */
+export const decode = (buffer) => atOnce(decoding(buffer));
+
+/** @param {ArrayBuffer} buffer @returns {Generator<void, Table, void>} */
+export function* decoding(buffer) {
   if (buffer.byteLength < 12 || text.decode(new Uint8Array(buffer, 0, 8)) !== MAGIC) throw new Error("The data of this page are not a table of a report.");
   const length = new DataView(buffer).getUint32(8, true);
   const first = Math.ceil((12 + length) / 8) * 8;
   if (first > buffer.byteLength) throw new Error(CUT);
-  const { header, lists } = parted(new Uint8Array(buffer, 12, length));
+  const { header, lists } = yield* parted(new Uint8Array(buffer, 12, length));
   /** @type {Map<string, Numbers | Words | (() => Numbers | Words)>} those that are as wide as their type only when they are asked for */
   const columns = new Map();
   for (const { name, type, at, as = type, all, words } of header.columns) {
@@ -91,16 +93,18 @@ export function decode(buffer) {
   };
 }
 
+const SOME = 1 << 18; // bytes between pauses
 const COLUMN = 3; // how deep a column's description lies: in an object, in a list, in an object
 
 /** The header, in which `words` of a column is a place in `lists`: of 300,000 operations the words are most of it, and few
- * pages want them all. @param {Uint8Array} bytes */
-function parted(bytes) {
+ * pages want them all. @param {Uint8Array} bytes @returns {Generator<void, {header: any, lists: List[]}, void>} */
+function* parted(bytes) {
   /** @type {List[]} */
   const lists = [];
-  let rest = "", from = 0, depth = 0, began = -1, starts = new Int32Array(1024), used = 0;
+  let rest = "", from = 0, depth = 0, began = -1, starts = new Int32Array(1024), used = 0, pause = SOME;
   for (let at = 0; at < bytes.length;) {
     const sign = bytes[at];
+    if (at > pause) { pause = at + SOME; yield; }
     if (sign === QUOTE) {
       if (depth > COLUMN) {
         if (used === starts.length) { const longer = new Int32Array(2 * used); longer.set(starts); starts = longer; }

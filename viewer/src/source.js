@@ -1,7 +1,8 @@
 // Where the data come from: the server that sent this page, or the page itself when it was saved as one file.
 // Both know the same names (docs/report_store.md), and each is asked for once.
 
-import { decode, leftOut } from "./packet.js";
+import { decoding, leftOut } from "./packet.js";
+import { inSlices } from "./slices.js";
 
 /**
  * @typedef {import("./packet.js").Table} Table
@@ -43,6 +44,7 @@ function remembered(fetched) {
   };
 }
 
+const decode = (/** @type {ArrayBuffer} */ buffer) => inSlices(decoding(buffer));
 const parsed = (/** @type {ArrayBuffer} */ buffer) => JSON.parse(new TextDecoder().decode(buffer));
 
 /** @returns {Promise<Source>} */

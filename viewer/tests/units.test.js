@@ -8,6 +8,7 @@ import { decode } from "../src/packet.js";
 import { decoded, encoded } from "../src/state.js";
 import { RowsBy } from "../src/tiles.js";
 import { encode } from "./stub.js";
+import { atOnce, inSlices } from "../src/slices.js";
 
 const buffer = (/** @type {Uint8Array} */ packet) => /** @type {ArrayBuffer} */ (packet.buffer);
 
@@ -70,4 +71,22 @@ test("an address holds a whole selection", () => {
   assert.equal(decoded("#memory?tile=-1&nonsense=2").tile, null);
   for (const odd of ["#memory?tile=1e3", `#memory?tile=${"9".repeat(400)}`, "#memory?constructor=1&__proto__=2&toString=3&page=live"]) assert.deepEqual(decoded(odd), decoded("#memory"));
   assert.equal(decoded("#%E0%A4%A?tile=2").page, "%E0%A4%A");
+});
+
+test("work in slices is the same work, and lets others have their turn", async () => {
+  let turns = 0;
+  const work = function* () {
+    let sum = 0;
+    for (let i = 0; i < 5; i++) {
+      for (const begun = performance.now(); performance.now() - begun < 20;);
+      sum += i;
+      yield;
+    }
+    return sum;
+  };
+  const other = setInterval(() => { turns++; });
+  assert.equal(await inSlices(work()), 10);
+  clearInterval(other);
+  assert.ok(turns > 1, `others had ${turns} turns`);
+  assert.equal(atOnce(work()), 10);
 });

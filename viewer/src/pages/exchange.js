@@ -7,6 +7,7 @@ import { bytes, cycles, percent, plain, where } from "../format.js";
 import { Grid } from "../grid.js";
 import { rowOf } from "../optree.js";
 import { leftOut } from "../packet.js";
+import { breath } from "../slices.js";
 import { numbersOf, viewOf, viewWith } from "../state.js";
 import { Flows, Scope } from "./exchange/flows.js";
 import { heat, shadeKey } from "./exchange/heat.js";
@@ -229,7 +230,9 @@ export const exchange = {
   async show(context) {
     const ranged = (/** @type {Selection} */ { from, to }) => from !== null && to !== null;
     const [summary, operations, traffic, moments] = await Promise.all([context.json("summary"), context.table("operations"), context.table("traffic"), ranged(context.state.selection) ? context.table("moments") : null]);
+    if (!context.brief) await breath();
     const e = new Exchange(context, summary, operations, traffic, moments), many = e.flows.ipus > 1;
+    if (!context.brief) await breath();
     const scope = select("Of what", [], "", (value) => e.set({ scope: value === "program" ? null : value, cell: null }));
     const over = select("Which bytes", [["tiles", "Received by tiles"], ["links", "Over links"]], "tiles", (value) => e.set({ over: value === "tiles" ? null : value, cell: null }));
     const whole = make("button", { onclick: () => e.set({ pair: null, cell: null }) }, "All IPUs");

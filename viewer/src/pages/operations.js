@@ -4,7 +4,8 @@ import { make, note, problem, select } from "../dom.js";
 import { bytes, cycles, flops, many, percent, plain, short, shortBytes } from "../format.js";
 import { flame } from "../flame.js";
 import { Grid } from "../grid.js";
-import { briefCosts, costs, placeOf, rowOf, searched, totalOf, Tree } from "../optree.js";
+import { briefCosts, costing, placeOf, rowOf, searched, totalOf, Tree } from "../optree.js";
+import { inSlices } from "../slices.js";
 import { viewOf, viewWith } from "../state.js";
 import { detailsOf } from "./operation_details.js";
 import { OperationGraph } from "./operation_graph.js";
@@ -35,14 +36,25 @@ function treeOf(found, grouping) {
   return tree;
 }
 
+/** What the page shows first of them, found ahead. @param {import("../optree.js").Costs} found @returns {Generator<void, void, void>} */
+function* summing(found) {
+  const tree = treeOf(found, "layer");
+  for (const values of Object.values(found.parts)) { totalOf(values); yield; }
+  for (const [name, values] of Object.entries({ compute: found.parts.compute, cycles: found.cycles, bytes: found.bytes, flops: found.flops, weighed: found.weighed, vertices: found.vertices, code: found.code })) {
+    tree.sum(name, values);
+    totalOf(values);
+    yield;
+  }
+}
+
 class OperationsPage {
-  /** @param {Context} context @param {import("../packet.js").Table} table @param {import("../packet.js").Table | null} sets null: in brief @param {any} summary */
-  constructor(context, table, sets, summary) {
+  /** @param {Context} context @param {import("../packet.js").Table} table @param {import("../optree.js").Costs} found @param {any} summary */
+  constructor(context, table, found, summary) {
     this.context = context;
     this.state = context.state;
     this.table = table;
     this.summary = summary;
-    this.found = sets ? costs(table, sets) : briefCosts(table);
+    this.found = found;
     this.layers = treeOf(this.found, "layer");
     /** @type {Set<number>} */
     this.open = new Set();
@@ -330,7 +342,9 @@ export const operations = {
   brief: { operations: "operations" },
   async show(context) {
     const [table, sets, summary] = await Promise.all([context.table("operations"), context.brief ? null : context.table("sets"), context.json("summary")]);
-    const page = new OperationsPage(context, table, sets, summary);
+    const found = sets ? await inSlices(costing(table, sets)) : briefCosts(table);
+    if (sets) await inSlices(summing(found));
+    const page = new OperationsPage(context, table, found, summary);
     page.search.value = context.state.selection.search;
     return { node: page.node, update: (now, before) => page.update(now, before) };
   },
