@@ -115,7 +115,16 @@ class Batching:
 
     @classmethod
     def of(cls, options: Options) -> Batching:
-        """What the options say."""
+        """What the options say.
+
+        Raises:
+            AssertionError: the groups of replicas are not all of one size.
+        """
+        require(
+            options.replication_factor % options.input_group_size == 0,
+            f"The replication factor {options.replication_factor} is not a multiple of the input group size "
+            f"{options.input_group_size}.",
+        )
         return cls(
             options.device_iterations,
             options.Training.gradient_accumulation,

@@ -51,6 +51,8 @@ class Trainer:
         self.optimizer: torch.optim.Optimizer | None = None
         self.spec: OptimizerSpec | None = None
         self.ahead = False
+        # The state of an optimizer of PyTorch's own, which has no place for it, while no program has it.
+        self._kept: tuple[torch.optim.Optimizer, dict[str, Any]] | None = None
         self._tracker = AttributeTracker(relaxed)
         # Weak: the optimizer, which is the user's, must not keep the model.
         self._refresh = weakref.WeakMethod(refresh)
@@ -99,6 +101,8 @@ class Trainer:
         if isinstance(optimizer, optim.Optimizer) and optimizer.has_state() and not self.divides(program):
             loaded = optimizer.take_new_state()
             state = loaded or {"ipu_state": optimizer.get_state_dict()["ipu_state"]}
+        elif self._kept is not None and self._kept[0] is optimizer:
+            state = {"ipu_state": self._kept[1]["ipu_state"]}
         state = program.engine.share_object(state, "copying the optimizer's state to the device")
         if state is not None:
             self._load(program, state)
@@ -130,12 +134,17 @@ class Trainer:
     def hand_over(self, program: Program) -> None:
         """Give the optimizer the state that the device has; what was loaded since takes precedence."""
         optimizer = self.optimizer
-        if program.plan is None or not isinstance(optimizer, optim.Optimizer):
+        if program.plan is None or optimizer is None:
             return
-        if self.ahead or not optimizer.has_state():
+        own = isinstance(optimizer, optim.Optimizer)
+        if self.ahead or (own and not optimizer.has_state()):
             logger.debug("Writing optimiser state tensors from IPU to host.")
             states = WholeStates(program.engine, program.groupings)
-            optimizer.merge_state(_optimizer_spec.state_dict(program.plan, states.read, states.types))
+            state = _optimizer_spec.state_dict(program.plan, states.read, states.types)
+            if own:
+                optimizer.merge_state(state)
+            else:
+                self._kept = optimizer, state
             self.ahead = False
         else:
             logger.debug("Using cached optimiser state dict")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import _batching
+from ._arguments import Batching
 from ._async_accessor import AsynchronousDataAccessor
 from ._batching import Recipe
 from ._errors import Error, member, require, whole_number
@@ -208,13 +209,7 @@ class DataLoader(torch.utils.data.DataLoader):
 
 def micro_batches_per_call(options: Options) -> int:
     """How many micro-batches one call of a model with these options takes."""
-    groups, rest = divmod(options.replication_factor, options.input_group_size)
-    require(
-        rest == 0,
-        f"The replication factor {options.replication_factor} is not a multiple of the input group size "
-        f"{options.input_group_size}.",
-    )
-    return options.device_iterations * groups * options.Training.gradient_accumulation
+    return Batching.of(options).count
 
 
 def _product(size: int, batch_size: int | None, options: Options) -> str:

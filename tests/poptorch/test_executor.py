@@ -128,6 +128,16 @@ def test_replicas_of_a_group_share_their_input(kind):
     assert doubled.tolist() == ([2, 2, 4, 4] if kind is poptorch.CommGroupType.Consecutive else [2, 4, 2, 4])
 
 
+def test_replicas_that_do_not_divide_into_groups_are_refused():
+    chosen = options(replicas=4).inputReplicaGrouping(3, poptorch.CommGroupType.Consecutive)
+    for use in (
+        lambda: poptorch.inferenceModel(Doubler(), chosen)(torch.ones(4)),
+        lambda: poptorch.DataLoader(chosen, torch.ones(8)),
+    ):
+        with pytest.raises(AssertionError, match="replication factor 4 is not a multiple of the input group size 3"):
+            use()
+
+
 def test_accumulation_and_replicas_give_the_update_of_the_whole_batch():
     torch.manual_seed(1)
     x, target = torch.randn(12, 3), torch.randn(12, 2)

@@ -314,6 +314,26 @@ def test_a_detached_model_comes_back_with_its_weights():
         executor.copyWeightsToHost()
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, poptorch.optim.Adam])
+@pytest.mark.parametrize("leave", ["detachFromDevice", "destroy"])
+def test_the_state_of_an_optimizer_is_there_again_when_the_model_is(kind, leave):
+    """As in a program that leaves the device for a validation model after every epoch."""
+    torch.manual_seed(0)
+    module = Regression()
+    plain = copy.deepcopy(module)
+    executor = poptorch.trainingModel(module, optimizer=kind(module.parameters(), lr=0.05))
+    optimizer = torch.optim.Adam(plain.parameters(), lr=0.05)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = plain(X, TARGET)[1]
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(executor(X, TARGET)[1], loss.detach(), rtol=1e-5, atol=1e-6)
+        getattr(executor, leave)()
+        if leave == "detachFromDevice":
+            executor.attachToDevice()
+
+
 def optimized(make, steps, change=None):
     """Weights after training by an optimizer on the device and in plain torch."""
     results = []
