@@ -359,7 +359,7 @@ def check_events(path: Path) -> None:
                 raise InvalidOption(f"{str(path)!r} is no file that events can be in", remedy=other)
             with path.open("rb") as file:
                 start = file.read(64)
-            if start and b'"event": "run"' not in start:
+            if start and b'"event":"run"' not in start.replace(b" ", b""):
                 raise InvalidOption(f"{str(path)!r} is there and holds something else than events", remedy=other)
     except OSError as error:
         raise InvalidOption(f"{str(path)!r} cannot be read: {error.strerror or error}", remedy=other) from error

@@ -13,7 +13,14 @@ import { plain } from "./format.js";
  */
 
 const ROWS = 200; // of the table: the newest
-const WIDE = 66; // pixels of the axis
+const WIDE = 66, MARK = 8; // pixels of the axis, and of a point that is no line
+
+/** Whether a series is a single point. @param {uPlot} plot @param {number} series */
+function alone({ data }, series) {
+  let points = 0;
+  for (const value of data[series]) if (value !== null && value !== undefined && ++points > 1) return false;
+  return points === 1;
+}
 
 export class Lines {
   /** @param {LineOptions} options */
@@ -42,10 +49,10 @@ export class Lines {
     const shown = (/** @type {Series} */ s) => (/** @type {uPlot} */ _, /** @type {number | null} */ v) => (v === null || v === undefined ? "–" : s.show(v));
     return new uPlot({
       width: this.box.clientWidth || 600, height,
-      scales: { x: { time: false, range: (_, least, most) => this.range ?? [least, most] }, y: log ? { distr: 3 } : {} },
-      axes: [{ ...line, values: (_, splits) => splits.map((v) => plain(v)) }, { ...line, size: WIDE, values: (_, splits) => splits.map((v) => (v === null ? "" : axis(v))) }],
+      scales: { x: { time: false, range: (_, least, most) => this.range ?? (least === most ? [least - 1, most + 1] : [least, most]) }, y: log ? { distr: 3 } : {} },
+      axes: [{ ...line, values: (_, splits) => splits.map((v) => (v % 1 ? "" : plain(v))) }, { ...line, size: WIDE, values: (_, splits) => splits.map((v) => (v === null ? "" : axis(v))) }],
       series: [{ label: "run", value: (_, v) => (v === null ? "–" : plain(v)) },
-        ...series.map((s) => ({ label: s.name, stroke: () => colour(s.hue), width: s.width ?? 1.5, dash: s.dash, value: shown(s), points: { show: false } }))],
+        ...series.map((s) => ({ label: s.name, stroke: () => colour(s.hue), width: s.width ?? 1.5, dash: s.dash, value: shown(s), points: { show: alone, size: MARK, fill: () => colour(s.hue) } }))],
       legend: { markers: { dash: (_, i) => (series[i - 1]?.dash ? "dashed" : "solid") } },
       cursor: { points: { size: 6 }, drag: { x: true, y: false }, sync: { key: "runs" } },
       hooks: { setSelect: [(u) => { if (u.select.width > 3) this.#zoom(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")); }] },

@@ -20,10 +20,20 @@ let feed = null;
 /** @type {Record<import("../live/feed.js").Status, string>} */
 const WORDS = { waiting: "Waiting for the run to begin", running: "Running", ended: "Ended", failed: "Failed", interrupted: "Interrupted", gone: "Its process has gone without a word" };
 
-/** The chosen program, or the one that compiled last and runs. @param {Feed} feed @param {string} view */
-function chosen(feed, view) {
-  const programs = [...feed.programs.values()];
-  return feed.programs.get(view === "" ? -1 : Number(view)) ?? programs.filter((p) => p.runs).pop() ?? programs.pop() ?? null;
+const MORE = 2; // times the time of the program that is shown has another one that is shown instead
+
+/** The program that was chosen last, also before another page was looked at. */
+let picked = -1;
+
+/** The chosen program, or the one with most of the run's time so far: the one that is shown stays until another has much
+ * more, so that two alike do not take turns. Before any has run, it is the one that compiled last.
+ * @param {Feed} feed @param {string} view @param {Program | null} shown */
+function chosen(feed, view, shown) {
+  if (view !== "") picked = Number(view);
+  const programs = [...feed.programs.values()], found = feed.programs.get(picked);
+  if (found || !programs.length) return found ?? null;
+  const most = programs.reduce((best, p) => (p.wall > best.wall || !best.wall ? p : best));
+  return shown && programs.includes(shown) && shown.wall * MORE > most.wall ? shown : most;
 }
 
 /** @param {Program} p */
@@ -151,7 +161,7 @@ export const live = {
       begun = performance.now();
       header();
       messages();
-      const next = chosen(now, state.selection.view);
+      const next = chosen(now, state.selection.view, program);
       if (select.options.length !== now.programs.size) select.replaceChildren(...[...now.programs.values()].map((p) => make("option", { value: p.figures.program }, `${p.figures.name} on ${p.figures.system}`)));
       select.hidden = now.programs.size < 2;
       if (next !== program) {
