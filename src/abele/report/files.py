@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from abele.errors import InvalidOption
+
+STALE = 3600.0
+"""Seconds after which a file that nobody has written to meanwhile was left by a process that was killed."""
 
 
 @contextmanager
@@ -19,6 +24,7 @@ def whole(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         yield path
         return
+    _clear(path)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")  # another process may write the same file
     try:
         yield fresh
@@ -27,6 +33,14 @@ def whole(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             fresh.unlink()
         raise
+
+
+def _clear(path: Path) -> None:
+    """Take away what processes that were killed have left of this file; none writes for so long."""
+    with suppress(OSError):
+        for left in path.parent.glob(f".{escape(path.name)}.*"):
+            if left.suffix[1:].isdecimal() and time.time() - left.stat().st_mtime > STALE:
+                left.unlink()
 
 
 def write_file(path: Path, contents: str | bytes, option: str = "--report", made_of: Sequence[Path] = ()) -> Path:
