@@ -2,9 +2,11 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
+from abele.report.shown import Shown
 from abele.report.store import Report, write
 from tests.cli.conftest import process
 from tests.report.synthetic import SOURCE, Shape, program
@@ -135,6 +137,19 @@ def test_a_report_is_not_written_over_by_what_is_made_of_it(abele, file, tmp_pat
 )
 def test_options_that_say_nothing_together_are_refused(abele, file, options, words):
     assert words in abele("report", file, *options).one_paragraph()
+
+
+def test_no_control_character_of_a_name_gets_to_the_terminal(abele, file, tmp_path):
+    named = program(Shape(1, 16, 60))
+    summary = {**named.summary, "name": "a\x1b[2Jb", "explanation": {"text": "the tensor\x1b]0;owned\x07"}}
+    advice = [{**row, "text": row["text"] + "\x1b[8m"} for row in named.advice]
+    write(tmp_path / "named.pop", [replace(named, summary=summary, advice=tuple(advice))])
+    for arguments in (("named.pop",), ("named.pop", "--compare", file)):
+        said = abele("report", *arguments).out
+        assert "a�[2Jb" in said and "\x1b" not in said and "\x07" not in said
+    assert "the tensor�]0;owned�\n" in abele("report", "named.pop").out
+    said = repr(Shown(tmp_path / "named.pop"))
+    assert said.startswith("a�[2Jb ") and "\x1b" not in said
 
 
 @pytest.mark.parametrize("command", ["report", "view"])

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.text import Text
 
 from abele.errors import AbeleError, InvalidOption
 from abele.machine.system import System, find_system
+from abele.report.console import visible
 from abele.report.files import write_file
 
 if TYPE_CHECKING:
@@ -66,9 +68,16 @@ TABLE: dict[str, Any] = {"box": SIMPLE_HEAD, "title_justify": "left", "padding":
 """How every table of a command looks."""
 
 
+class _Console(Console):
+    """A console to which no name, from a model or of a file, gets a control character."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text, kept="\n\t"), **options)
+
+
 def console(stderr: bool = False) -> Console:
     """A console on the current streams."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 def fail(error: AbeleError) -> int:

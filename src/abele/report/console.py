@@ -100,7 +100,12 @@ def summary(profile: Document, operations: int = 10, said: set[str] | None = Non
 
 def printable(text: str, style: str = "") -> Text:
     """Text as it is: a name from a model may hold what looks like markup; a terminal takes no control characters."""
-    return Text("".join(c if c.isprintable() else "�" for c in text), style=style)
+    return Text(visible(text), style=style)
+
+
+def visible(text: str, kept: str = "") -> str:
+    """Text with a sign in the place of each control character that is not ``kept``."""
+    return "".join(c if c.isprintable() or c in kept else "�" for c in text)
 
 
 def _streamed(steps: Sequence[Document], name: str) -> str:

@@ -39,7 +39,7 @@ def _clear(path: Path) -> None:
     """Take away what processes that were killed have left of this file; none writes for so long."""
     with suppress(OSError):
         for left in path.parent.glob(f".{escape(path.name)}.*"):
-            if left.suffix[1:].isdecimal() and time.time() - left.stat().st_mtime > STALE:
+            if left.suffix[1:].isdecimal() and time.time() - left.lstat().st_mtime > STALE:
                 left.unlink()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from abele.report.console import fit, many, rate, seconds, share, size
+from abele.report.console import fit, many, rate, seconds, share, size, visible
 from abele.report.page import colours
 from abele.report.saved import Data, saved_page
 
@@ -49,7 +49,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
         first = advice[0]
         figures = f"{size(first['bytes'])}, {rate(first['throughput'])} samples/s"
         text += f" What next: {first['text']} ({figures}; it was compiled)."
-    return text
+    return visible(text)
 
 
 def title(summary: Mapping[str, Any]) -> str:
@@ -131,4 +131,4 @@ def _text(x: float, y: float, words: str, weight: str = "normal", hue: str = "#1
 
 def _clean(text: str) -> str:
     """Text for SVG: names come from a user's model, and XML knows no control characters."""
-    return escape("".join(c if c.isprintable() else "�" for c in text))
+    return escape(visible(text))
