@@ -288,7 +288,7 @@ def build(
         )
     stages_or_phases = 1 + max((op.origin.stage for op in captured.graph.operations), default=0)
     count = 1 if strategy.phased else stages_or_phases
-    split = count == 1 and pipelined and options._own.get("stages", 1) > 1
+    split = count == 1 and pipelined and _own_stages(options, batching, training) > 1
     if split:  # the compiler cuts the model, as the file of options asks
         count = options._own["stages"]
     ipus = count if split else 1 + max((op.origin.ipu for op in captured.graph.operations), default=0)
@@ -329,19 +329,20 @@ def build(
         logger.warning(
             "The file of options is for micro-batches of %d; the model is called with %d.", tuned_for, first[0]
         )
+    runs = batching.iterations * batching.accumulation // turns
     compiled = current.compile(
         f"{options.model_name or type(model).__name__} ({'training' if training else 'inference'})",
         graph,
         asked,
         samples=(first[0] if first else 1) * turns * replicas,
         cache=cache,
+        iterations=runs,
     )
     write_graph(graph)
     folder = profile_folder(options)
     if folder is not None:
         write_profile(compiled, folder, options.model_name or ("training" if training else "inference"))
     kept = cache or current.cache
-    runs = batching.iterations * batching.accumulation // turns
     seconds = time.perf_counter() - started
     native = kept.native if kept is not None else None
     process = (distributed.processId, distributed.numProcesses)
@@ -392,6 +393,24 @@ def _refuse_exchanged_buffers(captured: Capture) -> None:
             f"Consider using self.{name}.copy_(src) to copy data from a source tensor, where src is the name of the "
             "source tensor."
         )
+
+
+def _own_stages(options: Options, batching: Batching, training: bool) -> int:
+    """Stages into which the options let the compiler cut a model; 1 for one that the command line is not about and
+    whose micro-batches cannot fill them."""
+    stages = options._own.get("stages", 1)
+    few = batching.accumulation < 2 * stages - 1 if training else batching.iterations < stages
+    if stages > 1 and few and options._commanded_for_the_other(training):
+        kind, other = ("training", "inference") if training else ("inference", "training")
+        logger.warning(
+            "The %d stages that the command line asks for are of the %s models: this %s model has too few "
+            "micro-batches in a call to fill them, and stays whole.",
+            stages,
+            other,
+            kind,
+        )
+        return 1
+    return stages
 
 
 def _check_pipeline(stages: int, batching: Batching, training: bool) -> None:

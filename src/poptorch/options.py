@@ -89,7 +89,7 @@ class Options(OptionsDict):
     ``abele run --options FILE`` is applied last, and again when the options freeze: it has the last word.
     """
 
-    _accumulation_commanded = False
+    _accumulation_commanded = _iterations_commanded = False
 
     def __init__(self) -> None:
         self._jit = _JitOptions()
@@ -447,14 +447,24 @@ class Options(OptionsDict):
         return result
 
     def _load_commanded(self) -> None:
-        commanded, own = session.current(), self._training.gradient_accumulation
+        commanded, own, iterations = session.current(), self._training.gradient_accumulation, self.device_iterations
         self._training.set(gradient_accumulation=None)
+        self.set(device_iterations=None)
         if commanded.options_file is not None:
             self.loadFromFile(str(commanded.options_file))
         _config_file.load_lines(self, commanded.option_lines, "the command line")
         self._accumulation_commanded = self._training.gradient_accumulation is not None
         if not self._accumulation_commanded:
             self._training.set(gradient_accumulation=own)
+        self._iterations_commanded = self.device_iterations is not None
+        if not self._iterations_commanded:
+            self.set(device_iterations=iterations)
+
+    def _commanded_for_the_other(self, training: bool) -> bool:
+        """Whether the command line is about the programs that train where this one does not, or the other way around:
+        it asks for accumulation alone, or for device iterations alone."""
+        asked = self._accumulation_commanded, self._iterations_commanded
+        return asked == ((False, True) if training else (True, False))
 
     def _for_inference(self, fed: bool) -> None:
         """Leave out an accumulation that the command line asked for: it is about the programs that train.

@@ -213,6 +213,25 @@ def test_training_is_told_of_another_global_batch(perceptron) -> None:
     assert any("micro-batch" in text and "global batch" not in text for text in texts)  # fewer, larger ones
 
 
+def test_a_call_of_several_iterations_says_its_samples(perceptron) -> None:
+    """The loader needs them all: micro-batch 2 × accumulation × replicas × 4 iterations."""
+    given = advise(replace(perceptron(train=True, batch=2), iterations=4))
+    assert given and all("samples a call" in each.text for each in given if {"accumulate"} <= each.settings.keys())
+    for each in given:
+        s = {"batch": 2, "accumulate": 1, "replicas": 1, **each.settings}
+        taken = s["batch"] * s["accumulate"] * s["replicas"]
+        assert taken == 2 or each.text.endswith(f"(global batch {taken:,} instead of 2, {4 * taken:,} samples a call)")
+        assert each.text.count("samples a call") <= 1
+
+
+def test_a_program_of_several_iterations_is_advised_by_the_call(abele, own_place: Path) -> None:
+    text = PROGRAM.replace("poptorch.Options()", "poptorch.Options().deviceIterations(4)")
+    (own_place / "program.py").write_text(text)
+    (told,) = abele("run", "--system", "m2000", "--advice", "--json", "program.py").json["programs"]
+    texts = [each["text"] for each in told["advice"] if each["settings"] == {"replicas": 4}]
+    assert texts == ["4 replicas instead of 1 (global batch 8 instead of 2, 32 samples a call)"]
+
+
 LARGE = """
 import torch
 

@@ -288,3 +288,33 @@ def test_an_accumulation_that_is_commanded_is_not_for_inference():
     options.Training.gradientAccumulation(2)
     with pytest.raises(poptorch.Error, match="gradientAccumulation to 1"):
         poptorch.inferenceModel(module, options)
+
+
+def test_stages_that_are_commanded_leave_the_other_models_whole() -> None:
+    """Advice on a program that trains cuts it, and asks for the accumulation that fills it: one that is tried beside it
+    has one micro-batch in a call. The other way around it asks for device iterations."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
+
+        def forward(self, x, y=None):
+            x = self.body(x)
+            return x if y is None else (x, torch.nn.functional.mse_loss(x, y))
+
+    x = torch.ones(8, 3)
+    for line, cut in (("Training.gradientAccumulation(4)", "training"), ("deviceIterations(4)", "inference")):
+        session = Session(find_system("m2000"), option_lines=(line, "# abele: stages(2)"))
+        with opened(session):
+            module = Net()
+            poptorch.trainingModel(module, poptorch.Options(), poptorch.optim.SGD(module.parameters(), 0.1))(x, x)
+            module.eval()
+            own = poptorch.inferenceModel(module, poptorch.Options())
+            torch.testing.assert_close(own(x), module(x))
+        stages = {program.name: program.options.stages for program in session.programs}
+        assert stages == {f"Net ({kind})": 2 if kind == cut else 1 for kind in ("training", "inference")}
+    with opened(Session(find_system("m2000"), option_lines=("# abele: stages(2)",))):
+        alone = poptorch.inferenceModel(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)))
+        with pytest.raises(poptorch.Error, match="deviceIterations must be greater"):
+            alone(x)  # it was asked for whatever runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,6 +29,9 @@ LEAST_NEARER = 0.1
 
 ENOUGH, NEAREST = 3, 3
 """Changes that fit after which no others are looked for, and how many are given of those that do not fit."""
+
+OF_THE_STEP = re.compile(r" \((global batch|[\d,]+ samples a call)[^)]*\)$")
+"""What ``_Attempts`` adds to a change's words."""
 
 FURTHER = 1.05
 """A larger value of a setting must give so many times the throughput of the one before."""
@@ -65,10 +69,16 @@ class _Attempts:
         return tried(text, changed, command, self.kind, self.program.profile, compiled)
 
     def _of_the_step(self, changed: Mapping[str, Any]) -> str:
-        """That a training step takes other samples together than before, which training may notice."""
-        s = self.program.settings
+        """That a training step takes other samples together than before, which training may notice; and how many a
+        call then takes, where it is of several steps, since a data set may have fewer."""
+        s, program = self.program.settings, self.program
         before, after = (t["batch"] * t["accumulate"] * t["replicas"] for t in (s, {**s, **changed}))
-        return f" (global batch {after} instead of {before})" if self.program.train and before != after else ""
+        if before == after:
+            return ""
+        said = [f"global batch {after:,} instead of {before:,}"] if program.train else []
+        if program.iterations > 1 and (program.train or "accumulate" not in changed):
+            said.append(f"{after * program.iterations:,} samples a call")
+        return f" ({', '.join(said)})" if said else ""
 
 
 def _fitting(program: Program, attempts: _Attempts) -> list[Advice]:
@@ -137,5 +147,5 @@ def _combined(program: Program, gaining: list[Advice], attempts: _Attempts) -> A
 
 
 def _joined(chosen: list[Advice]) -> str:
-    texts = [advice.text.partition(" (global batch")[0] for advice in chosen]
+    texts = [OF_THE_STEP.sub("", advice.text) for advice in chosen]
     return f"{', '.join(texts[:-1])} and {texts[-1]}, together"

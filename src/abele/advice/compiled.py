@@ -26,12 +26,14 @@ def of_compiled(
     profile: Profile,
     cache: Cache | None,
     command: Callable[[Mapping[str, Any], bool, Mapping[str, Any]], str],
+    iterations: int = 1,
 ) -> Program:
     """A graph compiled with these options, and charged.
 
     Args:
         command: that compiles the program with changed settings, of these settings, whether it is trained, and the
             changed ones.
+        iterations: times that it runs in a call.
     """
     batch = profile.samples // (options.accumulation * options.replicas)
     train = options.optimiser is not None
@@ -63,6 +65,7 @@ def of_compiled(
         cut,
         compiled,
         said,
+        iterations,
     )
 
 

@@ -96,6 +96,7 @@ class Program:
         free: the settings that may change.
         compiled: compiles and charges it with changed settings; raises ``AbeleError`` where that cannot be.
         command: that applies changed settings.
+        iterations: times that it runs in a call, each time on other samples.
     """
 
     profile: Profile
@@ -108,6 +109,7 @@ class Program:
     shares: Mapping[int, float]
     compiled: Callable[[Mapping[str, Any]], Profile]
     command: Callable[[Mapping[str, Any]], str] = field(default=lambda changed: "")
+    iterations: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,7 @@ def _charged(
     if not fits:
         document["explanation"] = explain(charged).to_json()
     if not fits if advice is None else advice:
-        subject = of_compiled(program.graph, options, charged, session.cache, command)
+        subject = of_compiled(program.graph, options, charged, session.cache, command, program.iterations)
         document["advice"] = [each.to_json() for each in advise(subject, tell)]
         if not fits and not any(each["fits"] for each in document["advice"]):
             document["least_state"] = least(subject)

@@ -37,7 +37,7 @@ class CompiledProgram:
     Attributes:
         name: what the user calls the model.
         graph, options: what it was compiled from, so that it can be compiled for another machine.
-        samples: samples in one run of the program, all replicas together.
+        samples: samples in one run of the program, all replicas together; ``iterations`` runs make a call.
         runs, wall_seconds: runs so far and the seconds that they took on this computer.
         recorder, number: what its runs are told to as they come, and its number there; ``None`` where nothing is.
     """
@@ -47,6 +47,7 @@ class CompiledProgram:
     options: CompileOptions
     executable: Executable
     samples: int = 1
+    iterations: int = 1
     runs: int = 0
     wall_seconds: float = 0.0
     recorder: events.Recorder | None = None
@@ -83,9 +84,16 @@ class Session:
     option_lines: tuple[str, ...] = ()
 
     def compile(
-        self, name: str, graph: Graph, options: CompileOptions, *, samples: int = 1, cache: Cache | None = None
+        self,
+        name: str,
+        graph: Graph,
+        options: CompileOptions,
+        *,
+        samples: int = 1,
+        cache: Cache | None = None,
+        iterations: int = 1,
     ) -> CompiledProgram:
-        """Compile a program for ``options.system`` and remember it."""
+        """Compile a program for ``options.system`` and remember it; ``samples`` and ``iterations`` as there."""
         ipus = options.replicas * (1 + max((op.origin.ipu for op in graph.operations), default=0))
         if options.split:
             ipus = options.replicas * options.ipus
@@ -101,7 +109,7 @@ class Session:
         if recorder is not None:
             recorder.message(f"compiling {name} for {options.system.name}")
         executable = compile_graph(graph, options, cache=cache or self.cache, watch=watch)
-        program = CompiledProgram(name, graph, options, executable, samples)
+        program = CompiledProgram(name, graph, options, executable, samples, iterations)
         if recorder is not None:
             about = {
                 "name": name,
