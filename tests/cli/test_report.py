@@ -37,7 +37,9 @@ def test_json_is_what_the_viewer_asks_for(abele, file):
 def test_a_person_reads_the_verdict_and_the_advice(abele, file):
     said = abele("report", file).out
     assert "fits: fullest tile" in said and "does not fit" in said and "Recompute activations" in said
-    assert "fused matmul" in said and "in the median" in said
+    assert (
+        "fused matmul" in said and "in the median" in said and "this one is of planner best" in " ".join(said.split())
+    )
 
 
 def test_the_difference_is_of_the_file_to_the_base(abele, file, tmp_path):

@@ -251,6 +251,7 @@ def test_the_band_is_what_the_page_on_validation_says():
         band = band_of(mode)
         row = next(line.split("|") for line in page.splitlines() if line.startswith(f"| {mode} | known |"))
         assert [float(cell) for cell in row[4:6]] == [round(100 * band[name], 1) for name in ("median", "p90")]
+        assert f"planner {band['planner']}" in band["basis"]
         assert band["basis"].startswith(row[3].split()[0])
     assert band_of("else") == {}
 

@@ -11,7 +11,7 @@ from abele.charge.records import PARTS
 from abele.report.saved import UNSHOWN
 from abele.report.store import Report, write
 from abele.report.store import brief as in_brief
-from abele.report.store.answers import document
+from abele.report.store.answers import document, grouped
 from tests.report.synthetic import Shape, program
 
 MODEL = Shape(ipus=2, tiles=64, operations=17_000, columns=0)
@@ -67,6 +67,8 @@ def test_what_takes_most(report):
         zip(whole.words("name"), whole.words("file"), whole.numbers("line").tolist(), strict=True), cycles, strict=True
     ):
         by[key] = by.get(key, 0.0) + each
+    of_name = {row["key"]: row["cycles"] for row in grouped(whole, whole.words("name"))}
+    assert [each["named"] for each in most] == pytest.approx([of_name[each["name"]] for each in most])
     assert [each["cycles"] for each in most] == pytest.approx(sorted(by.values(), reverse=True)[: in_brief.MOST])
     assert all(by[each["name"], each["file"], each["line"]] == pytest.approx(each["cycles"]) for each in most)
 

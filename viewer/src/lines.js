@@ -49,7 +49,7 @@ export class Lines {
     const shown = (/** @type {Series} */ s) => (/** @type {uPlot} */ _, /** @type {number | null} */ v) => (v === null || v === undefined ? "–" : s.show(v));
     return new uPlot({
       width: this.box.clientWidth || 600, height,
-      scales: { x: { time: false, range: (_, least, most) => this.range ?? (least === most ? [least - 1, most + 1] : [least, most]) }, y: log ? { distr: 3 } : {} },
+      scales: { x: { time: false, range: (_, least, most) => this.range ?? [least, most] }, y: log ? { distr: 3 } : {} },
       axes: [{ ...line, values: (_, splits) => splits.map((v) => (v % 1 ? "" : plain(v))) }, { ...line, size: WIDE, values: (_, splits) => splits.map((v) => (v === null ? "" : axis(v))) }],
       series: [{ label: "run", value: (_, v) => (v === null ? "–" : plain(v)) },
         ...series.map((s) => ({ label: s.name, stroke: () => colour(s.hue), width: s.width ?? 1.5, dash: s.dash, value: shown(s), points: { show: alone, size: MARK, fill: () => colour(s.hue) } }))],

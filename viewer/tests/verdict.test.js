@@ -9,10 +9,13 @@ import { serveHeld, small } from "./stub.js";
 let served;
 /** @type {any} */
 let summary;
+/** Operations by name, as the console lists them. @type {any[]} */
+let byName;
 before(async () => {
   if (skip) return;
   const file = synthetic("--operations", "60", "--ipus", "2", "--tiles", "64", "--two");
   summary = readBy(file, "report.summary(0)");
+  byName = readBy(file, "__import__('abele.report.store.answers', fromlist=['document']).document(report)['by_operation']");
   served = await serveStore(file);
 });
 
@@ -26,9 +29,26 @@ test("it says what the store says", { skip }, async () => {
     assert.equal(Object.values(categories).reduce((a, b) => a + b, 0), max);
     const bar = await page.locator("canvas[aria-label^='Bytes on tile']").getAttribute("aria-label");
     for (const [name, value] of Object.entries(categories)) if (value) assert.ok(bar?.includes(name), name);
+    assert.match(text, /± 10.0 % as a rule with planner poplibs; this is of best/);
+    assert.match(text, /nine in ten by less than 30.0 %: synthetic; this one is of planner best\./);
+    assert.ok(text.includes(`that it holds, ${(100 * max / summary.tile_memory.limit).toFixed(1)} % of its limit`));
+    assert.match(text, /around the chips: gateways, electronics, losses [^\n]*\t0.100\t10.0 %/);
     await page.locator("text=Operations that take most").waitFor();
     await painted(page);
     await shot(page, "verdict");
+  });
+});
+
+test("an operation's row says what all of its name take, which is what the console lists", { skip }, async () => {
+  await visit(served, "", async (page) => {
+    const cells = await page.locator("[aria-label='Operations that take most'] tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent ?? "")));
+    assert.ok(cells.length > 3);
+    for (const [name, , , , share, all] of cells) {
+      const named = byName.find((row) => row.key === name) ?? assert.fail(name);
+      assert.equal(all.split(", ").pop(), (100 * named.cycles / summary.cycles).toFixed(1) + " %", name);
+      assert.ok(parseFloat(share) <= parseFloat(all.split(", ").pop() ?? ""), name);
+    }
+    assert.ok(cells.some(([, , , , share, all]) => !all.endsWith(", " + share)), "some name comes of several lines");
   });
 });
 

@@ -88,9 +88,12 @@ def _show(document: Mapping[str, Any]) -> None:
     out = console()
     out.print(summary({**document, "ipus": document["ipus"] * document["replicas"]}))
     if band := document.get("band"):
+        planner = document.get("planner")
+        other = planner and planner != band.get("planner", planner)
         out.print(
             f"Such programs were off by {100 * band['median']:.0f}% in the median, and by more than "
-            f"{100 * band['p90']:.0f}% in one of ten: {band['basis']}.",
+            f"{100 * band['p90']:.0f}% in one of ten: {band['basis']}"
+            + (f"; this one is of planner {planner}." if other else "."),
             markup=False,
             style="dim",
         )

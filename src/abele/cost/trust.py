@@ -18,6 +18,9 @@ MODELLED = (
     "energy: joules by work, scaled to the power of the machine",
 )
 
+PLANNER = "poplibs"
+"""The planner that ``abele validate`` charges."""
+
 _SIZES = (
     ("stacks of a tile", STACK_BYTES, "B"),
     ("state of a vertex for each tensor", FIELD_BYTES, "B"),
@@ -47,11 +50,15 @@ def mode_of(schedule: Schedule) -> str:
 
 def band_of(mode: str) -> dict[str, Any]:
     """The error that ``abele validate`` finds for whole programs of this kind whose configuration is known, as shares
-    of the published value: ``family``, ``median``, ``p90`` and its ``basis`` in words."""
+    of the published value: ``family``, ``median``, ``p90``, the ``planner`` that it was found with, and its ``basis``
+    in words."""
     text = (resources.files("abele.cost") / "data" / "bands.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         if row["family"] == mode:
-            basis = f"{row['cases']} published figures of {mode} whose configuration is known, with the planner poplibs"
+            basis = (
+                f"{row['cases']} published figures of {mode} whose configuration is known, with the planner {PLANNER}"
+            )
             basis += " (abele validate)"
-            return {"family": mode, "median": float(row["median"]), "p90": float(row["p90"]), "basis": basis}
+            shares = {name: float(row[name]) for name in ("median", "p90")}
+            return {"family": mode, **shares, "planner": PLANNER, "basis": basis}
     return {}

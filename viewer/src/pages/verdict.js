@@ -10,14 +10,21 @@ import { waterfall } from "../waterfall.js";
 /** @typedef {import("../main.js").Context} Context @typedef {import("../packet.js").Table} Table */
 
 const TOP = 10; // operations
+/** What parts of the energy are, by their names in the report (abele/machine/energy.py). @type {Record<string, string>} */
+const ENERGY = {
+  idle: "chips, idle: their power at rest × the time", matrix: "matrix units", vector: "vector units", memory: "tile memory", exchange: "exchange between tiles",
+  links: "links between IPUs", streaming: "streaming memory and host", rest: "around the chips: gateways, electronics, losses (what is left of the machine's average power)" };
 const CATEGORIES = ["state", "hyper", "vertex code", "vertex state", "exchange code", "control code", "stack", "values", "temporaries", "exchange buffers"];
 
 /** A link to another page with some of the selection changed. @param {Context} context @param {Partial<import("../state.js").Selection>} changes @param {string} text */
 const link = (context, changes, text) => make("a", { href: encoded({ ...context.state.selection, view: "", search: "", ...changes }) }, text);
 
+/** Where the error of such programs was found with another planner than this one's: which. @param {any} p the summary */
+const foundWith = (p) => (p.band?.planner && p.band.planner !== p.planner ? ` with planner ${p.band.planner}${p.planner ? `; this is of ${p.planner}` : ""}` : "");
+
 /** @param {any} p the summary */
 function cards(p) {
-  const m = p.tile_memory, band = p.band ? `, ± ${percent(p.band.median, 1)} as a rule` : "";
+  const m = p.tile_memory, band = p.band ? `, ± ${percent(p.band.median, 1)} as a rule${foundWith(p)}` : "";
   return make("div", { class: "cards even" },
     card("Fits?", m.fits ? "Yes" : "No, " + bytes(m.gap) + " over", `fullest tile ${bytes(m.max)} of ${bytes(m.limit)}`, m.fits ? "good" : "bad"),
     card("Modelled time", seconds(p.seconds), `${cycles(p.cycles)} for ${many(p.samples, "sample")}${band}`),
@@ -35,6 +42,7 @@ function memory(context, p) {
   return make("section", null, heading("What the fullest tile holds"),
     partsBar(names.map((name) => ({ name, value: m.categories[name] ?? 0 })), `Bytes on tile ${m.fullest_tile} of IPU ${m.fullest_ipu} at its peak`, bytes,
       { limit: [m.limit, `limit ${bytes(m.limit)}`], height: 52, whole: m.max }),
+    note(`Shares are of the ${bytes(m.max)} that it holds, ${percent(m.max, m.limit)} of its limit.`),
     note(m.fits ? `${bytes(m.limit - m.max)} are free on it, ${bytes(m.limit - m.mean)} on the mean tile.` : `It is ${bytes(m.gap)} over; the mean tile holds ${bytes(m.mean)}.`),
     told ? make("p", { class: "why" }, told) : null,
     make("p", { class: "links" }, link(context, { page: "memory", ipu: m.fullest_ipu, tile: m.fullest_tile }, `Tile ${m.fullest_tile} of IPU ${m.fullest_ipu}`),
@@ -68,7 +76,7 @@ function next(p) {
   note("Each was compiled again with the change; bytes are of the fullest tile, cycles of a sample; what is less is better."));
 }
 
-/** @typedef {{name: string, file: string, layer: string, key: string, kind: string, line: number, count: number, cycles: number, compute: number, weighed: number}} Alike operations of one name and line, the first of them by name */
+/** @typedef {{name: string, file: string, layer: string, key: string, kind: string, line: number, count: number, named: number, cycles: number, compute: number, weighed: number}} Alike operations of one name and line, the first of them by name; `named` are the cycles of all of that name */
 
 /** @type {WeakMap<Table, Alike[]>} */
 const most = new WeakMap();
@@ -80,13 +88,14 @@ function mostOf(operations, sets) {
   const found = costs(operations, sets), name = operations.words("name").index, file = operations.words("file").index, line = operations.numbers("line");
   /** @type {Map<number, Map<number, {first: number, count: number, cycles: number, compute: number, weighed: number}>>} by line, then by name and file */
   const by = new Map();
-  const files = operations.words("file").distinct.length;
+  const files = operations.words("file").distinct.length, named = new Float64Array(operations.words("name").distinct.length);
   for (const row of found.members) {
     let alike = by.get(line[row]);
     if (!alike) by.set(line[row], (alike = new Map()));
     const key = name[row] * files + file[row];
     let group = alike.get(key);
     if (!group) alike.set(key, (group = { first: row, count: 0, cycles: 0, compute: 0, weighed: 0 }));
+    named[name[row]] += found.cycles[row];
     group.count++;
     group.cycles += found.cycles[row];
     group.compute += found.parts.compute[row];
@@ -95,7 +104,7 @@ function mostOf(operations, sets) {
   const all = [...by.values()].flatMap((alike) => [...alike.values()]).filter((group) => group.cycles > 0);
   const word = (/** @type {string} */ column, /** @type {number} */ row) => operations.words(column).at(row);
   const answer = all.sort((a, b) => b.cycles - a.cycles).slice(0, TOP).map(({ first, ...sums }) => ({
-    name: word("name", first), file: word("file", first), layer: word("layer", first), key: word("key", first), kind: word("kind", first), line: line[first], ...sums }));
+    name: word("name", first), file: word("file", first), layer: word("layer", first), key: word("key", first), kind: word("kind", first), line: line[first], named: named[name[first]], ...sums }));
   most.set(operations, answer);
   return answer;
 }
@@ -108,7 +117,9 @@ function top(context, p, found) {
     { name: "from", value: from, words: true, node: (group) => (from(group) ? link(context, { page: "operations", search: from(group) }, from(group)) : "") },
     { name: "layer", value: (group) => group.layer + (group.count > 1 ? ` and ${plain(group.count - 1)} more` : ""), words: true },
     { name: "cycles", value: (group) => group.cycles, show: cycles }, { name: "of the time", value: (group) => group.cycles, show: (value) => percent(value, p.cycles) },
-    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], found, "Operations that take most"));
+    { name: "all of that name", value: (group) => `${cycles(group.named)}, ${percent(group.named, p.cycles)}` },
+    { name: "balance", value: (group) => (group.compute ? percent(group.weighed, group.compute) : "–") }], found, "Operations that take most"),
+  note("A row is the operations of one name that one line of your program makes; all of that name, from whatever line, are what the console lists."));
 }
 
 /** The operations that take most: of a large program in brief. @param {Context} context @param {any} p @returns {Promise<Alike[]>} */
@@ -125,7 +136,7 @@ function energy(p) {
   if (!parts.length) return null;
   const sum = parts.reduce((all, [, joules]) => all + joules, 0);
   return make("section", null, heading("Where the energy goes"), table([
-    { name: "part", value: (part) => part[0], words: true }, { name: "joules", value: (part) => part[1], show: (value) => value.toPrecision(3) },
+    { name: "part", value: (part) => ENERGY[part[0]] ?? part[0], words: true }, { name: "joules", value: (part) => part[1], show: (value) => value.toPrecision(3) },
     { name: "share", value: (part) => percent(part[1], sum) }], parts, "Energy by part"), note(p.energy.basis));
 }
 
@@ -151,7 +162,7 @@ function listed(texts) {
 function trust(p) {
   const told = p.provenance ?? {}, kinds = [["modelled", "charged to the schedule"], ["measured", "by this computer's clock"], ["assumed", "constants without a published value"]];
   return make("section", null, heading("How far to trust this"),
-    note(p.band ? `Programs of this kind were off by ${percent(p.band.median, 1)} (median), nine in ten by less than ${percent(p.band.p90, 1)}: ${p.band.basis}.` : "No published figures of programs of this kind are known to hold it against."),
+    note(p.band ? `Programs of this kind were off by ${percent(p.band.median, 1)} (median), nine in ten by less than ${percent(p.band.p90, 1)}: ${p.band.basis}${p.planner && foundWith(p) ? `; this one is of planner ${p.planner}` : ""}.` : "No published figures of programs of this kind are known to hold it against."),
     make("div", { class: "three" }, ...kinds.map(([kind, how]) => make("div", null, make("h3", null, `${kind[0].toUpperCase()}${kind.slice(1)}: ${how}`),
       listed(told[kind] ?? [])))));
 }

@@ -231,7 +231,7 @@ def _opened(names: list[str], first: np.ndarray, direct: np.ndarray, cycles: np.
 
 
 def _most(table: _Table, costs: _Costs) -> list[dict[str, Any]]:
-    """The operations that take most, those of one name and line together."""
+    """The operations that take most, those of one name and line together; ``named`` is what all of the name take."""
     members = costs.members
     words = {name: table.words(name) for name in ("name", "file", "layer", "key", "kind")}
     line = table.numbers("line")
@@ -242,11 +242,13 @@ def _most(table: _Table, costs: _Costs) -> list[dict[str, Any]]:
     cycles = np.bincount(group, costs.cycles[members], len(first))
     compute, weighed = (np.bincount(group, of[members], len(first)) for of in (costs.parts["compute"], costs.weighed))
     count = np.bincount(group, minlength=len(first))
+    named = np.bincount(words["name"].index[members], costs.cycles[members])
     largest = sorted(range(len(first)), key=lambda i: (-cycles[i], first[i]))[:MOST]
     return [
         {name: words[name][int(members[first[i]])] for name in words}
         | {"line": int(line[members[first[i]]]), "count": int(count[i])}
-        | {"cycles": float(cycles[i]), "compute": float(compute[i]), "weighed": float(weighed[i])}
+        | {"named": float(named[words["name"].index[members[first[i]]]]), "cycles": float(cycles[i])}
+        | {"compute": float(compute[i]), "weighed": float(weighed[i])}
         for i in largest
         if cycles[i] > 0
     ]
