@@ -138,7 +138,8 @@ class Trainer:
             return
         own = isinstance(optimizer, optim.Optimizer)
         if self.ahead or (own and not optimizer.has_state()):
-            logger.debug("Writing optimiser state tensors from IPU to host.")
+            if own:
+                logger.debug("Writing optimiser state tensors from IPU to host.")
             states = WholeStates(program.engine, program.groupings)
             state = _optimizer_spec.state_dict(program.plan, states.read, states.types)
             if own:
@@ -146,11 +147,12 @@ class Trainer:
             else:
                 self._kept = optimizer, state
             self.ahead = False
-        else:
+        elif own:
             logger.debug("Using cached optimiser state dict")
 
     def _load(self, program: Program, state: dict[str, Any]) -> None:
         if program.plan is not None:
-            logger.debug("Writing optimiser state tensors from host to IPU memory")
+            if isinstance(self.optimizer, optim.Optimizer):
+                logger.debug("Writing optimiser state tensors from host to IPU memory")
             states = WholeStates(program.engine, program.groupings)
             _optimizer_spec.load_state_dict(program.plan, state, states.read, states.write, states.types)
