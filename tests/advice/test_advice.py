@@ -289,3 +289,14 @@ def test_what_takes_nothing_off_is_no_help(perceptron) -> None:
 def test_compiling_ends_after_a_time(perceptron, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["abele.advice.advise"], "SECONDS", 0.0)
     assert advise(perceptron()) == []
+
+
+def test_state_of_stages_is_what_they_hold() -> None:
+    """An embedding is little work and much state: the stage that has it holds most."""
+    from abele.compile.passes.split import heaviest, shares
+
+    graph = programs.load(f"{MODELS}:wide", batch=1).graph
+    assert list(shares(graph, 4))[:2] == [1, 2] and heaviest(graph, 1) == 1.0
+    assert heaviest(graph, 2) == pytest.approx(0.5, abs=0.01)
+    graph = programs.load("bert-base", small=True).graph
+    assert heaviest(graph, 2) > 0.5

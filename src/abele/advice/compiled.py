@@ -10,7 +10,7 @@ from typing import Any
 from abele.advice.records import DEFAULTS, MOVED, Program
 from abele.compile.cache import Cache
 from abele.compile.executable import compile_graph
-from abele.compile.passes.split import shares
+from abele.compile.passes.split import heaviest, shares
 from abele.compile.pipelines import CompileOptions
 from abele.cost.profile import Profile, cost
 from abele.ir.graph import Graph
@@ -52,7 +52,7 @@ def of_compiled(
         return cost(compile_graph(graph, other, cache=cache).schedule, other.system, samples=samples)
 
     settings = settings_of(graph, options, batch)
-    cut = shares(graph, options.system.ipus)
+    cut = {n: heaviest(graph, n) for n in shares(graph, options.system.ipus)}
     said = partial(command, settings, train)
     return Program(
         profile,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -80,29 +79,40 @@ class _Held:
         self.weights = [t for t in state if not t.source.startswith("optimiser.")]
         self.optimizer = [t for t in state if t.source.startswith("optimiser.")]
 
-    @cached_property
-    def values(self) -> int:
-        return sum(size for kind, size in self.memory.categories.items() if kind not in ALWAYS)
-
     def need(self, changed: Mapping[str, Any]) -> int:
-        """Bytes on the fullest tile, about."""
-        s, now = self.program.settings, {**self.program.settings, **changed}
-        shares = self.program.shares
+        """Bytes on the fullest tile, about.
+
+        What one operation takes for its time (exchange buffers, temporaries) is not spread by stages. A grouped
+        pipeline keeps the values of up to ``2 * stages - 1`` micro-batches on its first stage. State that waits in
+        streaming memory comes to the tiles a tensor at a time, beside its next value: the largest decides.
+        """
+        s, now, shares = self.program.settings, {**self.program.settings, **changed}, self.program.shares
         part = shares.get(now["stages"], 1 / now["stages"]) / shares.get(s["stages"], 1 / s["stages"])
         half = 0.5 if now["half"] and not s["half"] else 1.0
+        more = half * now["batch"] / s["batch"]
+        held = self.memory.categories
         weights, optimizer = (sum(t.bytes for t in each) for each in (self.weights, self.optimizer))
-        gradients = min(self.values, weights) if self.program.train else 0
-        values = (self.values - gradients) * now["batch"] / s["batch"]
+        largest, values = max((t.bytes for t in self.weights), default=0), held.get("values", 0)
+        gradients = min(values, weights) if self.program.train else 0
+        values = more * (values - gradients) * s["stages"] / now["stages"]
+        if self.program.train and now["stages"] > s["stages"]:
+            values *= min(now["accumulate"], 2 * now["stages"] - 1)
         if now["recompute"] in WHOLE and s["recompute"] not in WHOLE:
             values *= KEPT
         if now["offload_activations"] and not s["offload_activations"]:
             values *= KEPT_HERE
-        if now["offload_weights"]:  # one at a time is there, and its gradient
-            largest = max((t.bytes for t in self.weights), default=0)
-            weights, gradients = min(weights, largest / part), min(gradients, largest / part)
-        optimizer = 0 if now["offload"] else optimizer / (now["replicas"] if now["shard"] and not s["shard"] else 1)
-        rest = self.memory.max - self.values - sum(t.bytes for t in (*self.weights, *self.optimizer))
-        return int(part * (half * (weights + gradients + values) + optimizer) + rest)
+        gradients, weights = half * part * gradients, half * part * weights
+        if now["offload_weights"]:
+            gradients, weights = min(gradients, half * largest), min(weights, half * largest)
+        sharded = now["replicas"] if now["shard"] and not s["shard"] else 1
+        optimizer *= part / sharded
+        if now["offload"] and self.optimizer:
+            kinds = max(1, round(len(self.optimizer) / max(1, len(self.weights))))
+            optimizer, update = 0.0, 2 * kinds * max(t.bytes for t in self.optimizer) / sharded
+            values = max(values, update)
+        spent = more * sum(held.get(kind, 0) for kind in ("temporaries", "exchange buffers"))
+        fixed = sum(size for kind, size in held.items() if kind in ALWAYS and kind != "state")
+        return int(weights + gradients + optimizer + values + spent + fixed)
 
     def floor(self, changed: Mapping[str, Any]) -> int:
         """Bytes on the fullest tile, at least: state that stays there, or the largest weight, spread evenly."""
@@ -165,7 +175,7 @@ def _moved(program: Program) -> Iterator[dict[str, Any]]:
     sharded = {"shard": USUAL} if "shard" in free and not s["shard"] else {}
     ways = [again, sharded, again | sharded]
     if "offload" in off:
-        ways += [{"offload": True}, again | {"offload": True}]
+        ways += [{"offload": True}, again | {"offload": True}, again | sharded | {"offload": True}]
     ways.append(again | dict.fromkeys(off, True))
     seen: list[dict[str, Any]] = [{}]
     for way in ways:

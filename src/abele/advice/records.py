@@ -91,8 +91,8 @@ class Program:
         train: whether it is trained.
         ipus: of the system; ``tiles`` of an IPU, those that may be set aside for transfers too.
         placed: its own annotations say what lies on which IPU.
-        shares: for each number of stages that it can be cut into, the share of the work that falls to the largest, see
-            ``split.shares``.
+        shares: for each number of stages that it can be cut into, the share of the state that falls to the heaviest,
+            see ``split.shares`` and ``split.heaviest``.
         free: the settings that may change.
         compiled: compiles and charges it with changed settings; raises ``AbeleError`` where that cannot be.
         command: that applies changed settings.

@@ -34,7 +34,7 @@ from abele.cli.common import (
 from abele.compile.cache import Cache
 from abele.compile.executable import key_of, source_digest
 from abele.compile.passes.recompute import HOW
-from abele.compile.passes.split import shares
+from abele.compile.passes.split import heaviest, shares
 from abele.compile.session import CompiledProgram, Session
 from abele.errors import InvalidOption
 from abele.tune.options_file import read_options
@@ -332,7 +332,7 @@ class _Asked:
         placed = any(op.origin.ipu for op in self.loaded.graph.operations)
         free = frozenset(DEFAULTS) - ({"batch"} if self.loaded.fixed_batch else set())
         train, ipus, tiles = self.loaded.train, self.options.system.ipus, self.options.system.chip.tiles
-        cut = shares(self.loaded.graph, ipus)
+        cut = {n: heaviest(self.loaded.graph, n) for n in shares(self.loaded.graph, ipus)}
         return Program(self.charged, self.settings, train, ipus, tiles, placed, free, cut, self._changed, self._command)
 
     def _command(self, changed: Mapping[str, Any]) -> str:

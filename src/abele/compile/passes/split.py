@@ -55,6 +55,18 @@ def shares(graph: Graph, most: int) -> dict[int, float]:
     return found
 
 
+def heaviest(graph: Graph, stages: int) -> float:
+    """The share of the state's bytes that falls to the stage with most, of so many."""
+    sizes: dict[int, int] = {}
+    seen = set(state := set(graph.inputs_of("state").values()))
+    for op in Split(stages).run(graph).operations:
+        for value in op.operands:
+            if value in seen:
+                seen.discard(value)
+                sizes[op.origin.ipu] = sizes.get(op.origin.ipu, 0) + value.type.bytes
+    return max(sizes.values(), default=0) / max(1, sum(v.type.bytes for v in state))
+
+
 def _cut(graph: Graph, stages: int) -> tuple[list[tuple[int, int]], list[int], list[tuple[int, int]]]:
     """The pieces of a graph as runs of operations, the work of each, and the stages as runs of pieces."""
     pieces = _pieces(graph.operations, stages)
