@@ -163,19 +163,28 @@ export async function shown(page, name) {
 /** Lets two frames pass: what was to be drawn is drawn. @param {Page} page */
 export const frames = (page) => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => resolve(null)))));
 
+const PATIENCE = 5000; // ms in which a canvas is drawn, on a busy machine too
+
 /** Fails when a canvas (by its label, or all that are in sight) holds one colour only. @param {Page} page @param {string} [label] part of it */
 export async function painted(page, label) {
-  const found = await page.evaluate((label) => [...document.querySelectorAll("main canvas")].filter((each) => each.clientWidth > 20 && (!label || each.getAttribute("aria-label")?.includes(label))).map((each) => {
+  let found = await colours(page, label);
+  for (const begun = Date.now(); found.some((each) => each.colours < 2) && Date.now() - begun < PATIENCE;) {
+    await frames(page);
+    found = await colours(page, label);
+  }
+  assert.ok(found.length, "no canvas" + (label ? " of " + label : ""));
+  for (const each of found) assert.ok(each.colours > 1, `the canvas "${each.label}" is blank`);
+  return found;
+}
+
+/** How many colours each canvas has, up to eight. @param {Page} page @param {string} [label] */
+const colours = (page, label) => page.evaluate((label) => [...document.querySelectorAll("main canvas")].filter((each) => each.clientWidth > 20 && (!label || each.getAttribute("aria-label")?.includes(label))).map((each) => {
     const canvas = /** @type {HTMLCanvasElement} */ (each);
     const { data } = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).getImageData(0, 0, canvas.width, canvas.height);
     const colours = new Set();
     for (let i = 0; i < data.length && colours.size < 8; i += 4) colours.add((data[i] << 24) | (data[i + 1] << 16) | (data[i + 2] << 8) | data[i + 3]);
     return { label: canvas.getAttribute("aria-label"), colours: colours.size };
   }), label);
-  assert.ok(found.length, "no canvas" + (label ? " of " + label : ""));
-  for (const each of found) assert.ok(each.colours > 1, `the canvas "${each.label}" is blank`);
-  return found;
-}
 
 /** Presses Tab until what `selector` finds has the focus, as someone without a mouse does. @param {Page} page @param {string} selector @param {number} [most] */
 export async function tabTo(page, selector, most = 60) {
