@@ -181,6 +181,19 @@ def test_answers_are_compressed_where_that_is_wanted(server, file):
         assert zlib.decompress(packed) == plain
 
 
+def test_content_does_not_wait_until_the_reader_has_told_that_the_head_came(server, monkeypatch):
+    """Two writes, and an acknowledgement that is held back: each first answer took 40 ms."""
+    answer, found = server.RequestHandlerClass.do_GET, []
+
+    def recording(handler):
+        found.append(handler.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        answer(handler)
+
+    monkeypatch.setattr(server.RequestHandlerClass, "do_GET", recording)
+    assert ask(server, "/data/index")[0] == 200
+    assert found and all(found)
+
+
 def test_several_viewers_at_once(server, file):
     with Report(file) as there:
         names = there.names() * 6

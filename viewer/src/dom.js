@@ -37,8 +37,8 @@ export function select(label, entries, now, then) {
   return node;
 }
 
-/** Until what is on the page has been drawn. */
-export const drawn = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+/** Until what is on the page has been drawn: a chart is in the frame after the one in which it has its place. */
+export const drawn = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(resolve))));
 
 /** Until the browser has nothing to do. */
 export const idle = () => new Promise((resolve) => { if ("requestIdleCallback" in window) requestIdleCallback(resolve); else setTimeout(resolve, 100); });

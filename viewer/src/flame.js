@@ -66,7 +66,7 @@ function total(tree, measure) {
  */
 export function flame({ tree, measure, root, show, text, picked, chosen }) {
   /** @type {Block[]} */
-  let drawn = [];
+  let drawn = [], drawnFor = "";
   const value = (/** @type {number} */ node) => (node < 0 ? total(tree, measure()) : tree.value(node, measure()));
   /** A hue for each name, numbers apart: what repeats looks alike. */
   const hues = new Map();
@@ -87,7 +87,8 @@ export function flame({ tree, measure, root, show, text, picked, chosen }) {
   const chart = new Chart({
     height: ROW * 5, step: ROW, label: "Layers by their share: a flame from the program at the top to its operations",
     draw(g, width) {
-      drawn = blocks(tree, measure(), root(), 1.5 / width);
+      const now = [measure(), root(), width].join();
+      if (now !== drawnFor) [drawn, drawnFor] = [blocks(tree, measure(), root(), 1.5 / width), now];
       const deep = Math.max(...drawn.map((block) => block.level)) + 1;
       if (chart.options.height !== deep * ROW) { chart.stretch(deep * ROW); return; }
       const row = chosen(), ink = colour("ink"), idle = colour("idle"), focus = colour("focus");

@@ -1,15 +1,18 @@
 // Numbers and places as text.
 
+/** With so many digits behind the point: made once, since that takes longer than to write a number. @type {Intl.NumberFormat[]} */
+const numbers = [0, 1, 2].map((digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+
 /** @param {number} x @param {number} digits @param {number} least @param {[string, number][]} units */
 function scaled(x, digits, least, units) {
   const [unit, factor] = units.find(([, f]) => Math.abs(x) >= f * least) ?? units[units.length - 1];
   const fixed = factor === 1 && unit !== "s" ? 0 : digits;
-  return (x / factor).toLocaleString("en", { minimumFractionDigits: fixed, maximumFractionDigits: fixed }) + " " + unit;
+  return numbers[fixed].format(x / factor) + " " + unit;
 }
 
 /** A count, or a number with three digits. @param {number | null | undefined} x */
 export const plain = (x) =>
-  x === null || x === undefined ? "–" : Math.abs(x) < 100 && x % 1 ? x.toPrecision(3) : Math.round(x).toLocaleString("en");
+  x === null || x === undefined ? "–" : Math.abs(x) < 100 && x % 1 ? x.toPrecision(3) : numbers[0].format(Math.round(x));
 /** A number in at most five signs, for narrow columns. @param {number} x */
 export const short = (x) => {
   if (Math.abs(x) < 1000) return plain(x);

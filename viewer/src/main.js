@@ -15,8 +15,8 @@ import { pages } from "./pages/index.js";
  * the picture that is shown until the tables themselves have come.
  * @typedef {{node: Node, update?: (now: Selection, before: Selection) => boolean, close?: () => void}} Shown
  * `update` follows a change of the selection, or answers false to be shown anew; `close` when the page is left.
- * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, needs?: string[], brief?: Record<string, string>, keep?: boolean, missing?: (context: Context) => string}} Page
- * `needs` are tables that it asks for; `brief` those that its first picture can do with in brief, and what they are called. A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
+ * @typedef {{name: string, title: string, show: (context: Context) => Promise<Shown>, needs?: string[], first?: string[], brief?: Record<string, string>, keep?: boolean, missing?: (context: Context) => string}} Page
+ * `needs` are tables that it asks for, and `first` small ones of these that its first picture needs; `brief` those that this picture can do with in brief, and what they are called. A page to `keep` is not closed when it is left, and follows the selection (`update`) when it is there again.
  * `missing` says why there is nothing to show, or is empty.
  */
 
@@ -157,8 +157,9 @@ class Frame {
   /** While nobody waits for anything: fetches what the other pages need, and makes them as if they had been seen before. */
   async #ahead() {
     const { turn } = this, context = this.context(), free = async () => { await idle(); return turn === this.turn; };
-    const brief = context.program ? (await context.json("summary").catch(() => ({}))).brief ?? [] : [], names = pages.flatMap((page) => (this.kept.has(page.name) ? [] : Object.values(page.brief ?? {})));
-    await Promise.all(names.filter((name) => brief.includes(name) && this.source.has(this.#of("brief/" + name))).map((name) => this.source.ahead(this.#of("brief/" + name)).catch(() => {})));
+    const brief = context.program ? (await context.json("summary").catch(() => ({}))).brief ?? [] : [], fresh = pages.filter((page) => !this.kept.has(page.name) && !page.missing?.(context));
+    const names = fresh.flatMap((page) => [...(page.first ?? []), ...Object.values(page.brief ?? {}).filter((name) => brief.includes(name)).map((name) => "brief/" + name)]);
+    await Promise.all(context.program ? names.filter((name) => this.source.has(this.#of(name))).map((name) => this.source.ahead(this.#of(name)).catch(() => {})) : []);
     for (const page of context.program ? pages : []) {
       if (!page.keep || page.missing?.(context)) continue;
       for (const name of page.needs ?? []) {

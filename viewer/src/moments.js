@@ -175,7 +175,7 @@ export class Line {
 /** @param {Table} table @returns {Fold[]} */
 function briefFolds(table) {
   const [enter, exit, level] = ["enter", "exit", "level"].map((name) => table.numbers(name)), names = table.words("name");
-  return Array.from(enter, (from, i) => ({ enter: from, exit: exit[i], level: level[i], name: names.at(i) }));
+  return Array.from(enter, (from, i) => ({ enter: from, exit: exit[i], level: level[i], get name() { return names.at(i); } })); // few are wide enough for theirs
 }
 
 /** The moment at a position: the last that starts by it. @param {Axis} axis @param {number} position */

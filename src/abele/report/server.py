@@ -104,6 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "Abele"
     sys_version = ""
     timeout = 60
+    disable_nagle_algorithm = True
+    """Content would wait some 40 ms for the reader's word that the head has come."""
 
     def do_GET(self) -> None:
         try:

@@ -272,6 +272,7 @@ export const memory = {
   name: "memory",
   title: "Memory",
   keep: true,
+  first: ["tiles"],
   needs: ["tiles", "operations", "moments", "liveness", "tensors", "columns", "placements"],
   async show(context) {
     const [summary, table] = await Promise.all([context.json("summary"), context.table("tiles")]);
