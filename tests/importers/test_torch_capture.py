@@ -394,6 +394,19 @@ def test_random_operations_draw_with_keys_of_their_own():
     assert sorted(p.tolist()) == list(range(100)) and p.tolist() != list(range(100))
 
 
+def test_generators_of_the_host_are_said_to_have_no_effect():
+    def program(x):
+        drawn = torch.rand(4, generator=g)
+        return x[0] + drawn.uniform_(generator=g)
+
+    g = torch.Generator()
+    with pytest.warns(UserWarning) as told:
+        capture(program, (X,))
+    assert len(told) == 1
+    line = program.__code__.co_firstlineno + 1
+    assert f"test_torch_capture.py:{line}: generator= of rand has no effect" in str(told[0].message)
+
+
 def test_integers_that_do_not_fit_are_refused():
     captured = capture(lambda x: x + 1, (torch.tensor([1]),))
     (fits,) = captured.arguments((torch.tensor([2**31 - 1]),))

@@ -63,6 +63,7 @@ class Tensors(TorchDispatchMode):
         self.prologue: list[Operation] = []
         self._seed: Value | None = None
         self._plain = False
+        self._generators_told = False
         self._own_gradient = 0
         self._local: dict[int, torch.UntypedStorage] = {}
         self._theirs: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}

@@ -7,6 +7,7 @@ when they meet one that does.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,6 +64,8 @@ class Tracer(Tensors):
         tensors = tensors_in(args, kwargs)
         if call.kind == "reshape" and not args[0].is_complex():
             return self._reshape_in_place(func, call, args, kwargs)
+        if kwargs.get("generator") is not None:
+            self._say_once_of_generators(call)
         if call.name in LIKE and call.kind == "plain":
             return self._like(func, args, kwargs)
         if call.name not in RANDOM and not self.involved(tensors):
@@ -79,6 +82,15 @@ class Tracer(Tensors):
         self.origins.target = call.name
         with self.located():
             return self._translate(func, call, args, kwargs)
+
+    def _say_once_of_generators(self, call: Call) -> None:
+        if not self._generators_told:
+            self._generators_told = True
+            warnings.warn(
+                f"{self.where()}: generator= of {call.name} has no effect: the device draws its own numbers, from the "
+                "seed of the program (poptorch.Options().randomSeed)",
+                stacklevel=2,
+            )
 
     def _translate(self, func: Any, call: Call, args: tuple, kwargs: dict) -> Any:
         if call.kind == "raw":
